@@ -34,9 +34,9 @@ EXACT = 2**53
 ALMOST_ZERO = 1e-25
 
 # Known defects, whose cases are left out. Remove one when it is repaired.
-KNOWN_VALUES_IN_ONNX = True  # fields that read one column with different `values`
-KNOWN_ALMOST_ZERO_IN_ONNX = True  # Log, ArcsinhSquare and BestFitCDF of numbers below 1e-25
-KNOWN_INTEGERS_IN_PAGE = True  # integers from 2**53 on
+KNOWN_VALUES_IN_ONNX = False  # fields that read one column with different `values`
+KNOWN_ALMOST_ZERO_IN_ONNX = False  # Log, ArcsinhSquare and BestFitCDF of numbers below 1e-25
+KNOWN_INTEGERS_IN_PAGE = False  # integers from 2**53 on
 
 
 class NotHere(Exception):

@@ -112,8 +112,11 @@ def test_a_checkpoint_that_is_due_is_wanted_by_one_step(monkeypatch):
     model = SimpleNamespace(ranks=SimpleNamespace(first=True))
     checkpoints = SimpleNamespace(has_failed=False)
     job = training.Job(model, None, None, None, 0, None, checkpoints, 1.0, None)
-    job._saved_at = 0.0
+    job._saved_at, job._has_asked = 0.0, False
     wanted = []
-    for now[0] in (30.0, 61.0, 62.0, 100.0, 121.5, 122.0):
+    for now[0] in (30.0, 61.0, 62.0):
+        wanted.append(job._wants().checkpoint)
+    job._saved_at, job._has_asked = now[0], False  # it is written
+    for now[0] in (100.0, 122.5, 123.0):
         wanted.append(job._wants().checkpoint)
     assert wanted == [False, True, False, False, True, False]

@@ -305,7 +305,7 @@ def test_labels_of_extension_types_stay_what_they_are(dtype, kind):
         ([None, *["a", "b"] * 300][:600], "1 of 600 labels are missing"),
         (pd.array([pd.NA, *[True, False] * 300][:600], dtype="boolean"), "1 of 600 labels are missing"),
         (np.array([1, "a"] * 300, dtype=object), "must have one type, got int, str"),
-        ([0.0, np.inf] * 300, "infinity"),
+        ([0.0, np.inf] * 300, "infinite value, inf"),
         (CLICK[:-1], "X has 600 rows, but y has 599"),
         (np.column_stack([CLICK, CLICK]), "1d array"),
     ],

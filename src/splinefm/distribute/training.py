@@ -163,11 +163,12 @@ class Job:
     def train(self, state: RunState) -> RunState:
         """Train from a state to the end; the model then has the parameters of the best epoch."""
         begin = time.perf_counter() - state.seconds
-        self._saved_at = time.perf_counter()
+        self._saved_at, self._has_asked = time.perf_counter(), False
         if state.penalties is not None:
             set_penalties(self.model, *np.array(state.penalties))
         n_epochs = self.training.most_epochs(self.n_rows)
         while state.epoch < n_epochs:
+            self._has_asked = False  # what was asked after the last rows of an epoch is asked again
             self.progress.begin_epoch(
                 state.epoch + 1, n_epochs, self.n_rows - state.seen
             )  # what is left after a restart
@@ -301,11 +302,10 @@ class Job:
 
     def _wants(self) -> Wants:
         """A checkpoint if it is time, which rank 0 decides for all, or if the last one has failed."""
-        now = time.perf_counter()
-        due = self.ranks.first and now - self._saved_at >= 60.0 * self.minutes
-        if due:  # not when it is written: the next step asks before that, and would write another one
-            self._saved_at = now
-        return Wants(due or self.checkpoints.has_failed, self.termination.requested)
+        due = self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        # A step asks before the checkpoint of the step before it is written, and must not ask for another one.
+        asks, self._has_asked = due and not self._has_asked, self._has_asked or due
+        return Wants(asks or self.checkpoints.has_failed, self.termination.requested)
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
@@ -315,6 +315,7 @@ class Job:
         numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
         kept = {**state.to_dict(), **numbers, "facts": self.facts}
         self.checkpoints.save("step", state.step, self._everything(), kept)
+        self._saved_at, self._has_asked = time.perf_counter(), False
 
     def _everything(self) -> dict[str, Any]:
         """What a checkpoint has to hold."""

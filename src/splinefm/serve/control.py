@@ -87,6 +87,7 @@ class WorkerHandle:
         self.began = monotonic()
         self.generations: dict[str, int] = {}
         self.waiting: asyncio.Future[Message] | None = None
+        self.answered = asyncio.Event()
 
     def tell(self, message: Message) -> None:
         """Send a message."""

@@ -34,7 +34,8 @@ from splinefm.serve.watching import Watcher
 
 _BACKLOG = 2048
 _FOLDER = "splinefm-serve-"
-_PATIENCE = 120.0  # seconds for a worker to load a model
+# Seconds for a worker to load a model, and to answer at all: it loads in another thread, and answers meanwhile.
+_PATIENCE, _ANSWER_SECONDS = 120.0, 5.0
 _SHORT_LIFE, _LONGEST_PAUSE = 5.0, 30.0  # seconds: a worker that dies sooner is replaced after a pause
 _MOST_FAILURES = 3  # workers that die before the first one was ever ready
 _LAST_WORDS = 5.0  # seconds beyond the drain before workers are killed
@@ -189,7 +190,9 @@ class Supervisor:
         await asyncio.sleep(min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 20)))
 
     def _received(self, worker: WorkerHandle, message: Message) -> None:
-        if "ready" in message:
+        if "pong" in message:
+            worker.answered.set()
+        elif "ready" in message:
             worker.is_ready = True
             if not self._was_ready and all(each.is_ready for each in self._workers.values()):
                 self._was_ready = True
@@ -279,7 +282,7 @@ class Supervisor:
 
     async def _load(self, worker: WorkerHandle, published: Published) -> str | None:
         """Have a worker load a snapshot; returns what went wrong."""
-        if worker.process.returncode is not None:
+        if worker.process.returncode is not None or not await self._answers(worker):
             return None  # its successor starts with what is current
         worker.waiting = asyncio.get_running_loop().create_future()
         worker.tell({"load": asdict(published)})
@@ -292,6 +295,19 @@ class Supervisor:
             return None if worker.process.returncode is not None else str(reply["error"])
         worker.generations[published.arm] = published.generation
         return None
+
+    async def _answers(self, worker: WorkerHandle) -> bool:
+        """Whether a worker answers; one that does not, such as one that was stopped, is killed and replaced."""
+        worker.answered.clear()
+        worker.tell({"ping": True})
+        try:
+            await asyncio.wait_for(worker.answered.wait(), _ANSWER_SECONDS)
+        except TimeoutError:
+            reason = f"it has not answered for {_ANSWER_SECONDS:g} seconds"
+            log_event("killed", "warning", worker=worker.number, process=worker.process.pid, reason=reason)
+            worker.process.kill()
+            return False
+        return True
 
     def _refuse(self, arm: str, reason: str | None) -> None:
         """Remember why a file was refused, or that it was not, and tell all workers."""

@@ -112,6 +112,8 @@ class Worker:
     def _received(self, message: Message) -> None:
         if "settings" in message:
             self._started.set_result(message)
+        elif "ping" in message:
+            self.channel.send({"pong": True})
         elif self.app is None and "drain" not in message:
             self._early.append(message)  # until there is something to change
         elif "load" in message:

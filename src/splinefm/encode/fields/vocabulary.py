@@ -151,6 +151,11 @@ class Vocabulary:
         given = np.asarray(positions, np.intp)
         return given if self._ranks is None else given[np.argsort(self._ranks[given], kind="stable")]
 
+    @property
+    def has_natural_order(self) -> bool:
+        """Whether names mean something that has an order: numbers, days, months, dates."""
+        return self._ranks is not None
+
     @cached_property
     def _ranks(self) -> npt.NDArray[np.intp] | None:
         return natural_ranks(self.names)

@@ -142,6 +142,7 @@ def _categorical(item: Single, kept: Kept | None, counts: FloatArray | None) -> 
         "kind": "multivalued" if isinstance(item, MultiValued) else "categorical",
         "categories": names,
         "order": shown.tolist(),
+        "ordered": item.vocabulary is not None and item.vocabulary.has_natural_order,
         "counts": None if counts is None else counts[first + members].tolist(),
         "token_counts": None if counts is None else counts[:first].tolist(),
         "unseen": item.unseen,

@@ -1,6 +1,7 @@
 /** Rows that users paste: JSON, or a header and a line of CSV or of a spreadsheet. */
 
 import { rowOfTable } from "../engine/encode/dates.js";
+import { parseExact } from "../engine/encode/json.js";
 
 /**
  * Read a row.
@@ -22,7 +23,7 @@ export function readRow(text, columns) {
 }
 
 function fromJson(text) {
-  const value = JSON.parse(text);
+  const value = parseExact(text);
   if (typeof value !== "object" || Array.isArray(value) || value === null)
     throw new Error('Paste one object, such as {"age": 40}');
   return value;

@@ -247,8 +247,7 @@ export class Menu {
 /** The categories of a column as options, with their shares of the training rows. */
 export function categoryOptions(column, withMissing = column.missing) {
   const total = column.counts ? d3.sum(column.counts) + d3.sum(column.token_counts ?? []) : 0;
-  const order = column.byCount ?? d3.range(column.categories.length);
-  const options = order.map((i) => ({
+  const options = column.display.map((i) => ({
     value: column.categories[i],
     text: column.categories[i],
     detail: total ? percent(column.counts[i] / total) : null,

@@ -1,5 +1,6 @@
 /** Segment: the curves of all numerical columns for one segment, moved and compared. */
 
+import { shownCategories } from "../base/columns.js";
 import { choice, el, named, quietly } from "../base/dom.js";
 import { number, signed, valueText } from "../base/format.js";
 import { BarsCard } from "../charts/bars.js";
@@ -165,9 +166,9 @@ export class SegmentView {
 
   /** The categories of a column that have a bar: the most frequent, and the current one. */
   shownNames(column, value) {
-    const order = column.byCount ?? d3.range(column.categories.length);
-    const most = order.slice(0, MOST_NAMES).map((i) => column.categories[i]);
-    return value === null || most.includes(value) ? most : [...most.slice(0, MOST_NAMES - 1), value];
+    const names = shownCategories(column, MOST_NAMES, value);
+    // A value that is no category of the model has a bar, too.
+    return value === null || names.includes(value) ? names : [...names.slice(0, MOST_NAMES - 1), value];
   }
 
   updateNames(state, moving) {

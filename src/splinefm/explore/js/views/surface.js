@@ -1,5 +1,6 @@
 /** Surface: two columns at once, with a crosshair and the slices through it. */
 
+import { shownCategories } from "../base/columns.js";
 import { choice, el, named, select } from "../base/dom.js";
 import { axisOf, evenValues } from "../base/format.js";
 import { CurveCard } from "../charts/curve.js";
@@ -116,9 +117,7 @@ export class SurfaceView {
   /** The values along an edge: numbers, or the most frequent categories. */
   edge(column, state, moving) {
     if (column.kind !== "numerical")
-      return (column.byCount ?? column.categories.map((_, i) => i))
-        .slice(0, MOST_NAMES)
-        .map((i) => column.categories[i]);
+      return shownCategories(column, MOST_NAMES);
     const {
       domain: [low, high],
       even,
