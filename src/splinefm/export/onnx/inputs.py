@@ -110,8 +110,8 @@ def _check_spellings(column: str, items: list[Any]) -> None:
     for item in others:
         if item.elements.spelling != first.elements.spelling:
             raise ValueError(
-                f"column {column!r} is read by fields whose categories are spelled differently, and an input of a graph "
-                f"has one spelling: {first.name!r} with values={first.elements.spelling!r}, {item.name!r} with "
+                f"column {column!r} is read by fields whose categories are spelled differently, and an input of a "
+                f"graph has one spelling: {first.name!r} with values={first.elements.spelling!r}, {item.name!r} with "
                 f"values={item.elements.spelling!r}; give them the same values, or each of them a different column"
             )
 
