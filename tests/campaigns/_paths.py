@@ -31,12 +31,6 @@ from splinefm.serve.api.state import State
 from splinefm.serve.http.messages import Later, Request
 
 EXACT = 2**53
-ALMOST_ZERO = 1e-25
-
-# Known defects, whose cases are left out. Remove one when it is repaired.
-KNOWN_VALUES_IN_ONNX = False  # fields that read one column with different `values`
-KNOWN_ALMOST_ZERO_IN_ONNX = False  # Log, ArcsinhSquare and BestFitCDF of numbers below 1e-25
-KNOWN_INTEGERS_IN_PAGE = False  # integers from 2**53 on
 
 
 class NotHere(Exception):
@@ -228,11 +222,6 @@ def score_onnx(case: Case, folder: Path) -> Scored:
         raise NotHere("onnxruntime is not installed")
     import onnxruntime as ort
 
-    if KNOWN_VALUES_IN_ONNX:
-        for column in case.columns:
-            spelled = {getattr(item, "spelling", None) for item in case.readers(column.name)}
-            if len(spelled) > 1:
-                raise NotHere("known: several values")
     try:
         sf.export_onnx(case.fitted, folder / "m.onnx")
         inputs = sf.onnx_inputs(case.fitted, case.table)
@@ -242,12 +231,7 @@ def score_onnx(case: Case, folder: Path) -> Scored:
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     session = ort.InferenceSession(folder / "m.onnx", options, providers=["CPUExecutionProvider"])
     scores = session.run([session.get_outputs()[0].name], inputs)[0]
-    at = np.arange(len(scores))
-    if KNOWN_ALMOST_ZERO_IN_ONNX:
-        numbers = [column.rows for column in case.columns if column.kind == "number"]
-        tiny = [any(0.0 < abs(x or 0.0) < ALMOST_ZERO for x in values) for values in zip(*numbers, strict=True)]
-        at = np.flatnonzero(~np.array(tiny)) if numbers else at
-    return Scored(at, scores[at])
+    return every_row(case, scores)
 
 
 def _torch() -> Any:
@@ -346,9 +330,6 @@ class Page:
             readers = case.readers(column.name)
             if column.kind == "spelled" and any(isinstance(item, sf.Numerical) for item in readers):
                 raise NotHere("numbers as text")
-            large = any(isinstance(x, int) and abs(x) >= EXACT for x in [*column.rows, *column.training])
-            if KNOWN_INTEGERS_IN_PAGE and large:
-                raise NotHere("known: integers from 2**53 on")
             values = [as_json(value) for value in column.rows]
             if described.get("part"):
                 item = next(item for item in readers if item.part == described["part"])

@@ -242,3 +242,43 @@ def test_values_that_a_field_refuses_name_the_column(engine, field, value, messa
     engine.load(make_payload(fitted, table, explain=False))
     with pytest.raises(Exception, match=message):
         engine.call("score", {"x": value, "c": "u"})
+
+
+def test_large_integers_of_json_name_their_own_category(engine):
+    """A number of JavaScript does not hold their digits."""
+    names = [2**53 + 1, 2**53 + 2, 2**62 + 1, 7]
+    table = pa.table({"user": names * 20, "x": np.linspace(0.0, 1.0, 80)})
+    schema = sf.Schema([sf.Categorical("user"), sf.Numerical("x")])
+    fitted = random_fitted(sf.FM(k=4), schema, table)
+    engine.load(make_payload(fitted, table, explain=False))
+    text = '{"user": %d, "x": 0.1234567890123456789, "note": "a \\" 9007199254740993"}'
+    function = """async ([texts]) => {
+        const { parseExact } = await import("/engine/encode/json.js");
+        const { readRow } = await import("/base/paste.js");
+        const columns = [{ name: "user", column: "user", kind: "categorical" },
+                         { name: "x", column: "x", kind: "numerical" }];
+        return texts.map((text) => [parseExact(text).note, model.score(readRow(text, columns).row)[0]]);
+    }"""
+    found = engine.run(function, [text % name for name in names])
+    expected = fitted.scores({"user": names, "x": [0.1234567890123456789] * 4})
+    assert [note for note, _ in found] == ['a " 9007199254740993'] * 4
+    assert_equal([score for _, score in found], expected)
+    assert len(set(expected.tolist())) == 4
+
+
+def test_the_most_frequent_categories_are_shown_in_natural_order(engine):
+    amounts = [0] * 50 + [15_024] * 9 + [7_688] * 8 + [3_103] * 7 + list(range(100, 140))
+    table = pa.table({"gain": [str(value) for value in amounts], "name": [f"n{value}" for value in amounts]})
+    fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("gain"), sf.Categorical("name")]), table)
+    columns = make_payload(fitted, table, explain=False).data["columns"]
+    assert [column["ordered"] for column in columns] == [True, False]
+    function = """async ([columns]) => {
+        window.d3 = { range: (n) => Array.from({ length: n }, (_, i) => i) };
+        const { complete, shownCategories } = await import("/base/columns.js");
+        return columns.map((column) => [shownCategories(complete(column), 4),
+                                        shownCategories(complete(column), 4, column.categories.at(-1))]);
+    }"""
+    (gain, also), (name, _) = engine.run(function, columns)
+    assert gain == ["0", "3103", "7688", "15024"]
+    assert len(also) == 4 and also == sorted(also, key=int) and set(also) >= {"0", "7688", "15024"}
+    assert name == ["n0", "n15024", "n7688", "n3103"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from splinefm._writing import release
 from splinefm.serve import supervisor
 from splinefm.serve.arms.drift import DriftSample
 from splinefm.serve.catalog import DRIFT
+from splinefm.serve.control import WorkerHandle
 from splinefm.serve.feedback import read_log
 from splinefm.serve.settings import ArmSetting, ServerSettings
 
@@ -389,6 +391,40 @@ def test_the_total_of_drift_has_all_values_missing_or_not(tmp_path):
     assert seen == dict.fromkeys(seen, 100.0) and len(seen) >= 6
     missing = sum(row["price"] is None for row in rows)
     assert serving.metrics.value("splinefm_drift_values_total", "default", "price", "missing") == 60 + missing
+
+
+def test_a_worker_that_does_not_answer_is_killed_and_holds_up_no_reload(tmp_path, monkeypatch):
+    """Its successor starts with the file that is current."""
+    monkeypatch.setattr(supervisor, "_ANSWER_SECONDS", 0.01)
+
+    async def load():
+        process = SimpleNamespace(returncode=None, pid=1, kill=lambda: killed.append(True))
+        server = supervisor.Supervisor(ServerSettings((ArmSetting("a", "m.sfm"),)))
+        try:
+            return await server._load(WorkerHandle(0, process), None)
+        finally:
+            shutil.rmtree(server._folder)
+            release(server._held)
+
+    killed = []
+    assert asyncio.run(load()) is None and killed == [True]
+
+
+@pytest.mark.thorough  # waits for a worker that does not answer
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of workers in /proc")
+def test_a_reload_answers_while_a_worker_is_stopped(tmp_path):
+    visits_model().save(tmp_path / "m.sfm")
+    server = LiveServer(tmp_path / "m.sfm", "--workers", 2)
+    try:
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGSTOP)
+        visits_model(seed=5).save(tmp_path / "m.sfm")
+        answer = server.ask("POST", "/v1/reload", {})
+        assert answer.status == 200 and answer.json["arms"] == {"default": "loaded"}, answer.body
+        assert "no answer" in server.wait_for("killed")["reason"]
+        assert server.ask("POST", "/v1/reload", {}).json["arms"] == {"default": "unchanged"}
+    finally:
+        server.stop()
 
 
 @pytest.mark.thorough

@@ -303,8 +303,7 @@ class Supervisor:
         try:
             await asyncio.wait_for(worker.answered.wait(), _ANSWER_SECONDS)
         except TimeoutError:
-            reason = f"it has not answered for {_ANSWER_SECONDS:g} seconds"
-            log_event("killed", "warning", worker=worker.number, process=worker.process.pid, reason=reason)
+            log_event("killed", "warning", worker=worker.number, reason=f"no answer for {_ANSWER_SECONDS:g} seconds")
             worker.process.kill()
             return False
         return True
