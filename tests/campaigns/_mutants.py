@@ -101,7 +101,7 @@ MUTANTS = [
         "model/family/parameters.py",
         "scale * np.cbrt(pace) / np.sqrt(max(1, third))",
         "scale * np.sqrt(pace) / np.sqrt(max(1, third))",
-        "tests/model/test_family.py tests/learn/test_training.py",
+        "tests/model/test_averages.py",
     ),
     # Losses, metrics, the loop and its penalties.
     Mutant(
@@ -111,7 +111,7 @@ MUTANTS = [
         _TRAINING,
     ),
     Mutant("learn/loop/penalties.py", "math.sqrt(parts) * self", "parts * self", _TRAINING),
-    Mutant("learn/loop/judge.py", "mean <= TIE * error", "mean <= 0.0", "tests/learn/test_skewed_targets.py"),
+    Mutant("learn/loop/judge.py", "mean <= TIE * error", "mean <= 0.0", _TRAINING),
     Mutant(
         "learn/loop/judge.py",
         "np.average(losses, weights=weight)",
@@ -162,7 +162,7 @@ MUTANTS = [
         "tests/rank/test_changes.py",
     ),
     Mutant("rank/error.py", "offset = abs(split.bias) + linear", "offset = linear", _INDEX),
-    Mutant("rank/file.py", 'if description["index"] != digest(fitted):', "if False:", _INDEX),
+    Mutant("rank/file.py", 'if description["index"] != digest(fitted):', "if False:", "tests/rank/test_changes.py"),
     # Exports.
     Mutant("export/libffm.py", "{weight:.9g}", "{weight:.6g}", _LIBFFM),
     Mutant("export/libffm.py", '[f"{value:.9g}"', '[f"{value:.6g}"', _LIBFFM),

@@ -22,6 +22,7 @@ from sklearn.metrics import (
 from splinefm.learn.metrics import (
     GroupCalibration,
     auc,
+    class_auc,
     calibration_by,
     calibration_error,
     coverage,
@@ -406,3 +407,12 @@ def test_many_groups():  # a minute, if each of them looks at all rows
     names = [str(i % 40_000) for i in range(80_000)]
     found = calibration_by(names, np.ones(80_000), np.ones(80_000))
     assert [c.group for c in found] == sorted(set(names)) and {c.weight for c in found} == {2.0}
+
+
+def test_a_class_whose_rows_have_no_weight_does_not_count():
+    y, p = (
+        [0, 1, 0, 1, 2],
+        np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.3, 0.4, 0.3], [0.5, 0.4, 0.1], [0.9, 0.0, 0.1]]),
+    )
+    weight = [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert class_auc(y, p, weight) == class_auc(y[:4], p[:4], weight[:4])

@@ -82,3 +82,19 @@ def test_members_are_a_positive_integer(members):
 def test_members_have_the_same_length():
     with pytest.raises(ValueError, match="members must divide k = 4, got 3"):
         sf.FwFM(k=4, members=3)
+
+
+def test_the_mean_of_the_same_model_has_its_scores_with_products_of_three():
+    model, generator = sf.FwFM(k=3, third=2), np.random.default_rng(4)
+    params, slots = random_params(model, LAYOUT, generator), random_slots(20, generator)
+    mean, averaged = mean_model(model, [params] * 3, LAYOUT)
+    assert np.allclose(predict_scores(mean, averaged, slots), predict_scores(model, params, slots), atol=1e-4)
+
+
+def test_coordinates_for_products_of_three_begin_smaller_with_many_fields():
+    """All fields move the score at once: the cube root of the pace makes up for it."""
+    many = SlotLayout(tuple(FieldLayout(f"f{f}", 20, (1,), (0,)) for f in range(400)))
+    factors = init_params(sf.FwFM(k=4, third=4), many, np.random.default_rng(0), scale=1.0)["factors"]
+    pace = 25.0 / 400.0
+    assert np.std(factors[:, :4]) == pytest.approx(np.sqrt(pace / 4.0), rel=0.02)
+    assert np.std(factors[:, 4:]) == pytest.approx(np.cbrt(pace) / np.sqrt(4.0), rel=0.02)

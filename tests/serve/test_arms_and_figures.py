@@ -115,6 +115,24 @@ class TestOnlineFigure:
         one = mean_interval(np.array([1.0, 0.0, 2.0]), np.array([1.0, 1.0, 2.0]), 1.96)
         assert one.low < one.value == 0.75 < one.high
 
+    def test_rows_of_a_key_are_one_observation_and_requests_without_keys_are(self, tmp_path):
+        """The variance of a mean is n / (n - 1) of the sum of squares of what keys sum up to."""
+        outcomes = [1.0, 0.0, 2.0, 1.0]
+        for folder, keys in (("keyed", [["u", "v"], ["u", "w"]]), ("plain", [None, None])):
+            log = FeedbackLog(tmp_path / folder, 0)
+            for r, own in enumerate(keys):
+                log.scored(f"r{r}", ["a"], np.array([0.5, 0.5]), own, None)
+                for row in (0, 1):
+                    log.outcome(f"r{r}", row, outcomes[2 * r + row])
+            log.close()
+        sums = {"keyed": ([3.0, 0.0, 1.0], [2.0, 1.0, 1.0]), "plain": ([1.0, 3.0], [2.0, 2.0])}
+        for folder, (y, n) in sums.items():
+            found = ab_report(tmp_path / folder)[-1].measured
+            residuals = np.array(y) - np.array(n)  # the mean is 1
+            deviation = np.sqrt((residuals**2).sum() * len(y) / (len(y) - 1)) / 4.0
+            assert found.value == 1.0
+            assert found.high - found.value == pytest.approx(1.959964 * deviation, rel=1e-5)
+
     def test_the_report_is_printed(self, run, tmp_path):
         log = FeedbackLog(tmp_path / "log", 0)
         log.scored("r", ["a"], np.array([0.5, 0.3]), ["u", "v"], None)

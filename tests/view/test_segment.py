@@ -556,3 +556,19 @@ def test_dates_of_a_segment_may_be_iso_dates(format):
     assert found[0] == found[1] == [{"day": written}]
     with pytest.raises(ValueError, match="2012-02-30"):
         parse_segments(fitted, ["x"], ["day=2012-02-30"])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_extrema_of_polynomials_are_those_of_a_fine_grid(sign):
+    from scipy.interpolate import PPoly
+
+    from splinefm.view.polynomials import polynomial_extrema
+
+    rng = np.random.default_rng(3)
+    piecewise = PPoly(rng.normal(size=(4, 3, 5)) * [[[9.0]], [[4.0]], [[2.0]], [[1.0]]], [0.0, 0.3, 0.7, 1.0])
+    at, value = polynomial_extrema(piecewise, sign, 0.1, 0.9)
+    grid = np.linspace(0.1, 0.9, 20_001)
+    best = (sign * piecewise(grid)).max(axis=0)
+    # A limit from the left at a break is not on the grid, so that an extremum may be a little beyond it.
+    assert (sign * value >= best - 1e-12).all() and np.allclose(sign * value, best, atol=2e-3)
+    assert ((at >= 0.1) & (at <= 0.9)).all()

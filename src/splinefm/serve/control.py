@@ -10,6 +10,8 @@ from time import monotonic
 from typing import Any
 
 Message = dict[str, Any]
+# How long a message may wait for room before the other process counts as gone.
+SEND_SECONDS = 5.0
 
 
 class Channel:
@@ -45,7 +47,7 @@ class Channel:
         """Send a message; one that the other process cannot take any more is dropped."""
         if not self.is_open:
             return
-        self._end.setblocking(True)  # messages are short, and the other end reads
+        self._end.settimeout(SEND_SECONDS)  # messages are short, and the other end reads unless it was stopped
         try:
             self._end.sendall(json.dumps(message).encode() + b"\n")
         except OSError:

@@ -510,3 +510,10 @@ def test_bad_columns(cls, x):
 def test_bad_parameters_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("transform", [ArcsinhSquare(), MinMax(), Log()], ids=repr)
+def test_derivatives_are_those_of_finite_differences(transform):
+    fitted = transform.fit(np.linspace(0.0, 50.0, 200))
+    x, h = np.linspace(1.0, 45.0, 40), 1e-5
+    assert np.allclose(fitted.derivative(x), (fitted(x + h) - fitted(x - h)) / (2.0 * h), rtol=1e-6)
