@@ -22,9 +22,9 @@ from sklearn.metrics import (
 from splinefm.learn.metrics import (
     GroupCalibration,
     auc,
-    class_auc,
     calibration_by,
     calibration_error,
+    class_auc,
     coverage,
     gamma_deviance,
     huber_loss,
