@@ -120,6 +120,11 @@ def test_the_formula_gives_the_scores_of_the_model(model, reduction, tmp_path):
     np.testing.assert_allclose(scores_from_files(fitted, first, tmp_path), fitted.scores(first), atol=1e-5)
 
 
+def test_weights_between_vectors_of_one_field_are_those_of_the_model(tmp_path):
+    fitted = make(schema("identity"), sf.FwFM(k=2))
+    np.testing.assert_allclose(scores_from_files(fitted, HOSTILE, tmp_path), fitted.scores(HOSTILE), atol=1e-5)
+
+
 def test_means_of_lists(tmp_path):
     fitted = make(schema("sum", "mean"), sf.FwFM(k=2))
     np.testing.assert_allclose(scores_from_files(fitted, HOSTILE, tmp_path), expected(fitted, HOSTILE), atol=1e-5)

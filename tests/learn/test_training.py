@@ -645,3 +645,13 @@ class TestJudge:
         training = sf.Training(epochs=4, threads=1, patience=None, crosses=None, select_resolutions=False)
         sf.fit_model(table, "y", loss="squared", training=training, callbacks=[lambda epoch: runs.append(epoch.run)])
         assert runs == ["first"] * 4 + ["all rows"] * 2
+
+
+def test_averages_are_over_about_half_an_epoch():
+    """A step counts e⁻² of the last one after an epoch of further steps."""
+    table = waves(320)
+    encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
+    training = sf.Training(batch_size=16, threads=1)
+    problem = Problem(sf.FM(k=2), encoder.layout, make_groups(encoder, training), Loss("squared"))
+    engine = make_engine(problem, training, 320, np.random.default_rng(0))
+    assert engine.optimizer.ema**20 == pytest.approx(np.exp(-2.0))
