@@ -14,6 +14,7 @@ from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -398,7 +399,7 @@ def test_a_worker_that_does_not_answer_is_killed_and_holds_up_no_reload(tmp_path
     monkeypatch.setattr(supervisor, "_ANSWER_SECONDS", 0.01)
 
     async def load():
-        process = SimpleNamespace(returncode=None, pid=1, kill=lambda: killed.append(True))
+        process = SimpleNamespace(returncode=None, kill=lambda: killed.append(True), wait=AsyncMock())
         server = supervisor.Supervisor(ServerSettings((ArmSetting("a", "m.sfm"),)))
         try:
             return await server._load(WorkerHandle(0, process), None)

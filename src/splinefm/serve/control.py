@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -90,6 +91,12 @@ class WorkerHandle:
         self.generations: dict[str, int] = {}
         self.waiting: asyncio.Future[Message] | None = None
         self.answered = asyncio.Event()
+
+    async def kill(self) -> None:
+        """Kill the process, and wait for its end."""
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            self.process.kill()
+        await self.process.wait()
 
     def tell(self, message: Message) -> None:
         """Send a message."""

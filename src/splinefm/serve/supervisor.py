@@ -289,7 +289,7 @@ class Supervisor:
         try:
             reply = await asyncio.wait_for(worker.waiting, _PATIENCE)
         except TimeoutError:
-            worker.process.kill()
+            await worker.kill()
             return "it took too long"
         if "failed" in reply:
             return None if worker.process.returncode is not None else str(reply["error"])
@@ -304,7 +304,7 @@ class Supervisor:
             await asyncio.wait_for(worker.answered.wait(), _ANSWER_SECONDS)
         except TimeoutError:
             log_event("killed", "warning", worker=worker.number, reason=f"no answer for {_ANSWER_SECONDS:g} seconds")
-            worker.process.kill()
+            await worker.kill()
             return False
         return True
 
