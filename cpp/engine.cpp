@@ -38,10 +38,13 @@ bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::i
     return wrong == 0;
 }
 
-void check_sizes(Model model, std::int64_t k, std::int64_t third) {
+void check_sizes(Model model, std::int64_t k, std::int64_t third, std::int64_t members) {
     need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
     need(third == 0 || (third > 0 && third % 8 == 0 && k % 8 == 0), "k and third must be multiples of 8");
     need(third == 0 || model == Model::fwfm, "only an fwfm has triples");
+    const bool averages = model == Model::fwfm || model == Model::higher;
+    need(members == 1 || (members > 1 && averages && k % (8 * members) == 0),
+         "an fwfm or a higher has members of a multiple of 8 numbers each, other models have one");
 }
 
 // The targets of a softmax are numbers of classes.
@@ -82,7 +85,8 @@ ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field
     }
 }
 
-Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int64_t order, std::int64_t tile) const {
+Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int64_t members, std::int64_t order,
+                      std::int64_t tile) const {
     Shape shape{};
     shape.weight_ptr = weight_ptr.data();
     shape.window_unit = window_unit.data();
@@ -98,7 +102,7 @@ Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int6
     shape.n_weights = n_weights();
     shape.k = k + third;
     shape.paired = k;
-    shape.members = 1;
+    shape.members = members;
     shape.width = model == Model::ffm ? k * n_fields() : k + third;
     shape.order = order;
     shape.tile = tile;
@@ -135,7 +139,8 @@ std::int64_t between_of(Model model, const Shape& shape) {
 }
 
 std::int64_t copied_weights(Model model, const Shape& shape) {
-    return model == Model::fwfm || model == Model::low_rank ? up_to(shape.n_units, 4) * shape.n_units : 0;
+    const bool has_weights = model == Model::fwfm || model == Model::low_rank;
+    return has_weights ? shape.members * up_to(shape.n_units, 4) * shape.n_units : 0;
 }
 
 std::int64_t copied_matrices(Model model, const Shape& shape) {
@@ -167,7 +172,7 @@ void Groups::check(const ShapeData& layout) const {
     need(end.size() == n && l2.size() == n && l2_third.size() == n && l2_linear.size() == n && smoothness.size() == n &&
              order.size() == n && signs.size() == 4 * n && periodic.size() == n && lengths.size() == 3 * n,
          "penalties must have a number for every group");
-    const Shape shape = layout.view(Model::fm, 4, 0, 0, 4);
+    const Shape shape = layout.view(Model::fm, 4, 0, 1, 0, 4);
     need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
              std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
          "group_ptr does not fit to the fields");
@@ -199,7 +204,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
                const Parameters& parameters)
     : layout(std::move(given_layout)), settings(given_settings), team(given_settings.threads), alone(1) {
     const Settings& s = settings;
-    check_sizes(s.model, s.k, s.third);
+    check_sizes(s.model, s.k, s.third, s.members);
     need(s.tile >= 4 && s.tile % 4 == 0 && s.shard >= 16 && s.shard % 16 == 0 && s.block >= s.shard &&
              s.block % s.shard == 0 && s.batch_size >= 1 && (s.model == Model::ffm || s.shard % s.tile == 0),
          "sizes of tiles, shards and blocks do not fit to each other");
@@ -208,8 +213,8 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
     need(s.loss.kind >= LossKind::logistic && s.loss.kind <= LossKind::softmax, "unknown kind of loss");
     need(s.loss.kind == LossKind::softmax ? s.n_outputs >= 2 : s.n_outputs == 1,
          "softmax needs a bias for each of two or more classes, and other losses have one");
-    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third, 1);
-    const Shape shape = layout->view(s.model, s.k, s.third, s.order, s.tile);
+    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third, s.members);
+    const Shape shape = layout->view(s.model, s.k, s.third, s.members, s.order, s.tile);
     // A LowRankFwFM needs the gradient of every weight as well.
     between_gradient = Buffer<float>(s.n_outputs * (parameters.n_between + shape.n_fields * shape.n_fields));
     scales_gradient = Buffer<float>(s.n_outputs * parameters.n_scales);
@@ -455,16 +460,13 @@ double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t e
 void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
            std::int64_t order, std::int64_t tile, const std::vector<Weights>& weights, const Data& data, std::int64_t n,
            int threads, float* scores) {
-    check_sizes(model, k, third);
-    need(members == 1 || (members > 1 && model == Model::fwfm && k % (8 * members) == 0),
-         "an fwfm has members of a multiple of 8 numbers each, other models have one");
+    check_sizes(model, k, third, members);
     need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
     need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
     tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
     const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third, members);
-    Shape shape = layout.view(model, k, third, order, tile);
-    shape.members = members;
+    const Shape shape = layout.view(model, k, third, members, order, tile);
     const auto parts =
         static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
     struct Workspace {

@@ -26,8 +26,10 @@ public:
     using Numbers = std::vector<std::int32_t>;
     ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
 
-    // With vectors of k numbers, k times the number of fields in an FFM, and `third` numbers that meet in triples.
-    Shape view(Model model, std::int64_t k, std::int64_t third, std::int64_t order, std::int64_t tile) const;
+    // With vectors of k numbers, k times the number of fields in an FFM, and `third` numbers that meet in triples. An
+    // FwFM may have several members, which divide its k numbers.
+    Shape view(Model model, std::int64_t k, std::int64_t third, std::int64_t members, std::int64_t order,
+               std::int64_t tile) const;
     std::int64_t n_features() const { return feature_ptr.back(); }
     std::int64_t n_fields() const { return static_cast<std::int64_t>(feature_ptr.size()) - 1; }
     std::int64_t n_units() const { return static_cast<std::int64_t>(unit_field.size()); }
@@ -84,7 +86,7 @@ struct Groups {
 struct Settings {
     Model model;
     Loss loss;
-    std::int64_t k, third, order;
+    std::int64_t k, third, members, order;
     bool adam;
     double beta1, beta2, eps, weight_decay, ema;
     std::int64_t tile, shard, block, batch_size;  // how rows are divided, which affects rounding

@@ -76,18 +76,19 @@ std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
-                 std::int64_t third, std::int64_t order, const std::string& loss, double loss_parameter,
-                 const std::string& optimizer, double beta1, double beta2, double eps, double weight_decay, double ema,
-                 std::int64_t tile, std::int64_t shard, std::int64_t block, std::int64_t batch_size, int threads,
-                 std::int64_t number, Parameter bias, Parameter linear, Parameter factors,
-                 std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R, Out<float> M,
-                 Out<std::int64_t> last) {
+                 std::int64_t third, std::int64_t members, std::int64_t order, const std::string& loss,
+                 double loss_parameter, const std::string& optimizer, double beta1, double beta2, double eps,
+                 double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
+                 std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
+                 Parameter factors, std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R,
+                 Out<float> M, Out<std::int64_t> last) {
     const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
     const auto n_outputs = static_cast<std::int64_t>(bias.values.size());
     const Settings settings{model_of(model),
                             loss_of(loss, loss_parameter),
                             k,
                             third,
+                            members,
                             order,
                             adam,
                             beta1,
@@ -102,8 +103,11 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
                             threads,
                             number,
                             n_outputs};
-    need(k >= 1 && third >= 0 && threads >= 1, "k and threads must be at least 1, third at least 0");
-    const Shape view = shape->view(settings.model, k, third, order, tile);
+    need(k >= 1 && third >= 0 && members >= 1 && threads >= 1,
+         "k, members and threads must be at least 1, third at least 0");
+    const bool averages = settings.model == Model::fwfm || settings.model == Model::higher;
+    need(members == 1 || (members <= k && averages), "only an fwfm or a higher has members, at most k");
+    const Shape view = shape->view(settings.model, k, third, members, order, tile);
     const bool averaged = ema > 0.0;
     const std::int64_t n_features = n_outputs * shape->n_features(), n_fields = shape->n_fields();
     bias.check("bias", n_outputs, adam, false);
@@ -127,7 +131,7 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
     if (between) {
         const auto n = static_cast<std::int64_t>(between->values.size());
         const bool fits = is_low ? n_outputs > 0 && n % (n_outputs * n_fields) == 0
-                                 : n == n_outputs * n_fields * n_fields * (is_matrix ? k * k : 1);
+                                 : n == n_outputs * members * n_fields * n_fields * (is_matrix ? k * k : 1);
         need(fits, "parameters between fields have another size than the model");
         between->check("between", n, adam, false);
         parameters.between = numbers(between->values, "between");
@@ -206,14 +210,14 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
     // Larger ones would overflow below before the sizes are compared.
     need(third <= static_cast<std::int64_t>(factors.size()) && (members == 1 || members <= k),
          "third and members do not fit to the vectors");
-    const Shape view = shape.view(kind, k, third, order, tile);
+    const Shape view = shape.view(kind, k, third, members, order, tile);
     const auto n = static_cast<std::int64_t>(start.shape(0));
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
              static_cast<std::int64_t>(weight.shape(0)) == n &&
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
          "start and weight do not have the shape of the layout");
     const auto n_outputs = static_cast<std::int64_t>(bias.size());
-    const std::int64_t n_features = shape.n_features(), n_R = members * copied_weights(kind, view);
+    const std::int64_t n_features = shape.n_features(), n_R = copied_weights(kind, view);
     const std::int64_t n_M = copied_matrices(kind, view);
     need(n_outputs >= 1 && static_cast<std::int64_t>(linear.size()) == n_outputs * n_features &&
              static_cast<std::int64_t>(factors.size()) == n_outputs * n_features * view.width &&
@@ -246,10 +250,10 @@ void bind_engine(nb::module_& module) {
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
         .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"),
-             nb::arg("order"), nb::arg("loss"), nb::arg("loss_parameter"), nb::arg("optimizer"), nb::arg("beta1"),
-             nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"),
-             nb::arg("shard"), nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"),
-             nb::arg("bias"), nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(),
+             nb::arg("members"), nb::arg("order"), nb::arg("loss"), nb::arg("loss_parameter"), nb::arg("optimizer"),
+             nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"),
+             nb::arg("tile"), nb::arg("shard"), nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"),
+             nb::arg("number"), nb::arg("bias"), nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(),
              nb::arg("scales").none(), nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),

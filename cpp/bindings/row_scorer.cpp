@@ -82,7 +82,7 @@ Array<float> slot_scores(const ShapeData& shape, const std::string& model, std::
               static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
           "start and weight do not have the shape of the layout");
     check(threads >= 1, "threads must be at least 1");
-    const Shape view = shape.view(scorers.front().params.model, k, 0, order, 4);
+    const Shape view = shape.view(scorers.front().params.model, k, 0, 1, order, 4);
     const Slots slots{n, numbers(start, "start"), numbers(weight, "weight")};
     std::vector<float> out(scorers.size() * static_cast<std::size_t>(n));
     bool inside;

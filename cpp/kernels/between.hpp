@@ -6,7 +6,7 @@
 // | LowRankFwFM | U and d of R = U' diag(d) U without its diagonal | the same                                 |
 // | FmFM        | a matrix M_fe for each pair of fields f ≤ e      | one matrix between all units, in panels  |
 //
-// The other models have none.
+// The other models have none. An FwFM of several members has weights and a copy for each, one after the other.
 #pragma once
 
 #include "kernels/fmfm.hpp"
@@ -14,42 +14,51 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// The gradient of R_uv: the sum over the numbers that the shards have left, one for each that meets in pairs.
-template <int K, bool FIXED> inline float weight_gradient(const Memory& memory, Index u, Index v) {
-    const Index k = FIXED ? K : memory.shape.paired;
-    const float* d = memory.work.between + (u * padded(memory.shape.n_units) + v) * k;
+// The gradient of R_uv of a member: the sum over the numbers that the shards have left, one for each of the member's
+// that meet in pairs.
+template <int K, bool FIXED> inline float weight_gradient(const Memory& memory, Index u, Index v, Index member = 0) {
+    const Index k = FIXED ? K : memory.shape.paired, part = FIXED ? K : k / memory.shape.members;
+    const float* d = memory.work.between + (u * padded(memory.shape.n_units) + v) * k + member * part;
     Vec<K> sum = load<K>(d);
-    for (Index c = K; c < k; c += K) sum = sum + load<K>(d + c);
+    for (Index c = K; c < part; c += K) sum = sum + load<K>(d + c);
     return total(sum);
 }
 
-// R_uv and R_vu, in fours: see `fwfm.hpp`.
-inline void set_weight(const Memory& memory, Index u, Index v, float value) {
+// R_uv and R_vu of a member, in fours: see `fwfm.hpp`.
+inline void set_weight(const Memory& memory, Index u, Index v, float value, Index member = 0) {
     const Index n_units = memory.shape.n_units;
-    memory.targets.R[(u / 4 * n_units + v) * 4 + u % 4] = value;
-    memory.targets.R[(v / 4 * n_units + u) * 4 + v % 4] = value;
+    float* R = memory.targets.R + member * (padded(n_units) * n_units);
+    R[(u / 4 * n_units + v) * 4 + u % 4] = value;
+    R[(v / 4 * n_units + u) * 4 + v % 4] = value;
 }
 
-// R_fe of an FwFM for e ≥ f.
-template <int K, bool FIXED> inline void update_weights(const Memory& memory, const Step& step, Index field) {
+// R_fe of a member of an FwFM for e ≥ f.
+template <int K, bool FIXED>
+inline void update_weights_of(const Memory& memory, const Step& step, Index field, Index member) {
     const Shape shape = memory.shape;
-    const Index n_fields = shape.n_fields;
+    const Index n_fields = shape.n_fields, row = (member * n_fields + field) * n_fields;
     const Dense& between = memory.between;
-    float* gradient = between.gradient + field * n_fields;
+    float* gradient = between.gradient + row;
     for (Index e = 0; e < n_fields; ++e) gradient[e] = 0.0f;
     for (Index u = 0; u < shape.n_units; ++u) {
         if (shape.unit_field[u] != field) continue;
         for (Index v = u + 1; v < shape.n_units; ++v) {
-            gradient[shape.unit_field[v]] += weight_gradient<K, FIXED>(memory, u, v);
+            gradient[shape.unit_field[v]] += weight_gradient<K, FIXED>(memory, u, v, member);
         }
     }
-    update_flat(between, field * n_fields + field, n_fields - field, without_decay(step));
+    update_flat(between, row + field, n_fields - field, without_decay(step));
     for (Index u = 0; u < shape.n_units; ++u) {
         if (shape.unit_field[u] != field) continue;
         for (Index v = u + 1; v < shape.n_units; ++v) {
-            set_weight(memory, u, v, between.values[field * n_fields + shape.unit_field[v]]);
+            set_weight(memory, u, v, between.values[row + shape.unit_field[v]], member);
         }
     }
+}
+
+// R_fe of an FwFM for e ≥ f.
+template <int K, bool FIXED> inline void update_weights(const Memory& memory, const Step& step, Index field) {
+    const Index members = FIXED ? 1 : memory.shape.members;
+    for (Index member = 0; member < members; ++member) update_weights_of<K, FIXED>(memory, step, field, member);
 }
 
 // U and d, all at once; the gradient G of R is in the rest of the buffer for the gradient of U.

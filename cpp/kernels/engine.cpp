@@ -113,7 +113,8 @@ ModelKernels choose(Model model, std::int64_t k, std::int64_t third, std::int64_
         if (k == 8) return by_rows<HalvesFwFM, 16, true>(update_r<8, true>);
         if (k == 16) return by_rows<HalvesFwFM, 32, true>(update_r<16, true>);
     }
-    switch (third > 0 || members > 1 ? 0 : k) {  // a piece of eight numbers belongs to one part
+    switch (third > 0 || (members > 1 && model == Model::fwfm) ? 0
+                                                               : k) {  // a piece of eight numbers belongs to one part
     case 4: return of_model<4, true>(model);
     case 8: return of_model<8, true>(model);
     case 16: return of_model<16, true>(model);

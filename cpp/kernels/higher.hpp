@@ -1,5 +1,6 @@
 // HigherOrderFM: the score of a row is Σ_t A[U, t] for t ≥ 2, with A[u + 1, t] = A[u, t] + p_u A[u, t - 1] and
-// A[., 0] = 1: products of up to `order` different unit vectors, coordinate by coordinate.
+// A[., 0] = 1: products of up to `order` different unit vectors, coordinate by coordinate. A mean of several members
+// divides it by their number.
 #pragma once
 
 #include "kernels/units.hpp"
@@ -36,7 +37,7 @@ template <int K, bool FIXED> struct HigherOrderFM {
                 }
                 for (Index t = 2; t <= order; ++t) score = score + load<K>(A + n_units * sums + t * k);
             }
-            out[i] += total(score);
+            out[i] += total(score) / static_cast<float>(shape.members);
         }
     }
 
@@ -44,10 +45,11 @@ template <int K, bool FIXED> struct HigherOrderFM {
     static void pairs(const Shape& shape, const Scratch& scratch, const Derivatives& D, Index n, const float*, float*) {
         const Index k = length<K, FIXED>(shape), n_units = shape.n_units, order = shape.order;
         const Index sums = (order + 1) * k, row = padded(n_units) * k;
+        const float share = 1.0f / static_cast<float>(shape.members);  // the score is a mean over members
         float* E = scratch.Z;
         for (Index i = 0; i < n; ++i) {
             for (Index c = 0; c < k; c += K) {
-                for (Index t = 0; t <= order; ++t) store<K>(E + t * K, fill<K>(t >= 2 ? 1.0f : 0.0f));
+                for (Index t = 0; t <= order; ++t) store<K>(E + t * K, fill<K>(t >= 2 ? share : 0.0f));
                 for (Index u = n_units - 1; u >= 0; --u) {
                     const Vec<K> p = load<K>(scratch.P + i * row + u * k + c);
                     const float* A = scratch.A + (i * (n_units + 1) + u) * sums + c;

@@ -197,14 +197,15 @@ template <int K, bool FIXED> float score_row(const RowUnits& row) {
     case Model::fwfm: return by_parts<K>(fwfm_part<K>, row, k) + triples(row, k);
     case Model::fmfm: return fmfm<K>(row, k);
     case Model::ffm: return ffm<K>(row, k);
-    case Model::higher: return by_parts<K>(higher_part<K>, row, k);
+    case Model::higher: return by_parts<K>(higher_part<K>, row, k) / static_cast<float>(row.members);
     case Model::low_rank: break;  // is an FwFM: see `scored_as`
     }
     return 0.0f;
 }
 
 inline float score_row_of(const RowUnits& row) {
-    switch (row.members > 1 ? 0 : row.k) {  // a piece of eight numbers belongs to one member
+    // In an FwFM, a piece of eight numbers belongs to one member.
+    switch (row.model == Model::fwfm && row.members > 1 ? 0 : row.k) {
     case 4: return score_row<4, true>(row);
     case 8: return score_row<8, true>(row);
     case 16: return score_row<16, true>(row);

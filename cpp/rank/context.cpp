@@ -115,7 +115,7 @@ private:
             }
     }
 
-    // Σ_t A_t for t ≥ 2, where every unit adds p A_{t-1} to A_t; A_0 = 1
+    // Σ_t A_t for t ≥ 2, where every unit adds p A_{t-1} to A_t; A_0 = 1. Divided by the members, whose mean it is.
     void higher() {
         const std::int64_t k = params.width;
         double* const A = more - k;  // A_1 is at `more`
@@ -125,6 +125,7 @@ private:
                 for (std::int64_t c = 0; c < k; ++c) A[t * k + c] += unit(u)[c] * (t == 1 ? 1.0 : A[(t - 1) * k + c]);
         for (std::int64_t t = 2; t <= params.order; ++t)
             for (std::int64_t c = 0; c < k; ++c) sums[c] += A[t * k + c];
+        for (std::int64_t c = 0; c < k; ++c) sums[c] /= static_cast<double>(params.members);
     }
 
     const RowParams& params;

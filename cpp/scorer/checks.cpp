@@ -113,9 +113,10 @@ void check_params(const RowParams& p, std::int64_t n_between, std::int64_t end) 
     check(third == 0 || (p.model == Model::fwfm && third > 0 && third % 8 == 0 && p.k % 8 == 0),
           "factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
     check(end <= p.n_features, "factors must have all features of the fields");
-    check(p.members == 1 ||
-              (p.model == Model::fwfm && p.members >= 1 && p.members <= p.k && p.k % (8 * p.members) == 0),
-          "members must be 1, or of an fwfm with a multiple of 8 numbers for each");
+    const bool has_weights = p.model == Model::fwfm && p.members >= 1 && p.members <= p.k && p.k % (8 * p.members) == 0;
+    const bool has_shares = p.model == Model::higher && p.members >= 1 && p.members <= p.k;
+    check(p.members == 1 || has_weights || has_shares,
+          "members must be 1, or of an fwfm with a multiple of 8 numbers for each, or of a higher with some for each");
     const std::int64_t n = p.n_fields * p.n_fields;
     const std::int64_t asked = p.model == Model::fwfm ? n * p.members : p.model == Model::fmfm ? n * p.k * p.k : 0;
     check(n_between >= asked, "between must have a number (FmFM: a matrix) for every pair of fields");

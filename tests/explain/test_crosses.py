@@ -38,6 +38,7 @@ MODELS = (
     sf.FFM(k=2),
     sf.HigherOrderFM(k=2, order=2),
     sf.HigherOrderFM(k=3, order=3),
+    sf.HigherOrderFM(k=4, order=3, members=2),
     sf.FwFM(k=2, third=3),
 )
 

@@ -11,13 +11,13 @@ import splinefm as sf
 from coalitions import brute_force, scores
 from splinefm.explain import cubic, importance
 from splinefm.model.towers import symmetric_sums
-from support import all_models, examples, mixed_schema, mixed_table, random_fitted, random_params, take_rows
+from support import all_models, averages, examples, mixed_schema, mixed_table, random_fitted, random_params, take_rows
 
 NAMES = ("kind", "z", "words", "x")
 GRIDS = {"kind": ["u", None], "z": [0.3, None], "words": [["a", "c"], []], "x": [0.0, 0.4]}
 
 
-@pytest.mark.parametrize("model", all_models(4), ids=str)
+@pytest.mark.parametrize("model", [*all_models(4), *averages()], ids=str)
 def test_a_model_of_order_3_is_its_pairs_and_its_triples(model):
     table = mixed_table(10, names=NAMES)
     layout = sf.fit_encoder(mixed_schema(NAMES), table).layout
@@ -26,7 +26,7 @@ def test_a_model_of_order_3_is_its_pairs_and_its_triples(model):
     pairs = model.pair_model
     expected = pairs.interaction(P[..., : pairs.width(n_fields)], params, layout.unit_field)
     if model.order > 2:
-        expected = expected + symmetric_sums(P[..., model.product_columns], 3)[3].sum(axis=1)
+        expected = expected + model.product_weight * symmetric_sums(P[..., model.product_columns], 3)[3].sum(axis=1)
     if model.order <= 3:
         np.testing.assert_allclose(model.interaction(P, params, layout.unit_field), expected)
 
@@ -36,7 +36,9 @@ def test_a_model_of_order_3_is_its_pairs_and_its_triples(model):
 def test_explanations_of_any_small_model_equal_brute_force(data):
     names = data.draw(st.permutations(NAMES))[: data.draw(st.integers(1, 4))]
     k, third = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 4))
-    model = data.draw(st.sampled_from([sf.HigherOrderFM(k, 2), sf.HigherOrderFM(k, 3), sf.FwFM(k, third)]))
+    members = data.draw(st.integers(1, 3))
+    higher = [sf.HigherOrderFM(members * k, order, members) for order in (2, 3)]
+    model = data.draw(st.sampled_from([*higher, sf.FwFM(k, third)]))
     table = mixed_table(12, data.draw(st.integers(0, 99)), names=tuple(names))
     fitted = random_fitted(model, mixed_schema(names), table, seed=data.draw(st.integers(0, 99)))
     background = take_rows(table, range(data.draw(st.integers(1, 6))))

@@ -1,5 +1,6 @@
 """Simulated bins: read off the curve at mid-points, and never further from its scores than the bound says."""
 
+import dataclasses
 import itertools
 from functools import cache
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.export import discretize, field_paths, score_bounds
-from splinefm.model.family import formula_scores
+from splinefm.model.family import formula_scores, mean_model
 from support import all_models, averages, examples, random_fitted, visits_schema, visits_table
 
 MODELS = [*all_models(5), *averages()]
@@ -197,6 +198,16 @@ class TestBound:
         bound = sf.discretization_error(fitted, binned).bound
         found = largest_change(fitted, binned, self.every_row(basis_of(binned, "x")))
         assert found <= bound + 1e-6 <= max_error
+
+    @pytest.mark.parametrize("order", [2, 3, 4])
+    def test_the_mean_of_equal_models_has_their_bound(self, order):
+        one = self.small(sf.HigherOrderFM(3, order), 5)
+        model, params = mean_model(one.model, [one.params] * 3, one.encoder.layout)
+        bounds = [
+            sf.discretization_error(fitted, sf.discretize(fitted, {"x": 20})).bound
+            for fitted in (one, dataclasses.replace(one, model=model, params=params))
+        ]
+        assert bounds[1] == pytest.approx(bounds[0], rel=1e-5)
 
     @examples(8)
     @given(model=st.sampled_from(MODELS), seed=st.integers(0, 10**6), rows=st.integers(0, 10**6))

@@ -97,7 +97,7 @@ def interact(manifest, between, vectors, owner):
     for vector in vectors:
         for t in range(len(products) - 1, 0, -1):
             products[t] += vector[first:last] * products[t - 1]
-    total = products[3:].sum()
+    total = manifest["model"].get("product_weight", 1.0) * products[3:].sum()
     for a in range(len(vectors)):
         for b in range(a + 1, len(vectors)):
             f, e, p, q = owner[a], owner[b], vectors[a], vectors[b]
@@ -239,6 +239,12 @@ class TestEveryModel:
         hostile = hostile_rows()
         rows = {name: list(values) + hostile[name] for name, values in rows.items()}
         assert_same_scores(fitted, folder, with_edges(folder, rows))
+
+    def test_readers_that_do_not_know_the_weight_of_products_are_told_by_the_version(self, model, reduction, tmp_path):
+        folder = sf.export_tables(binned_of(model, reduction), tmp_path / "out")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert manifest["version"] == (1 if model.product_weight == 1 else 3)
+        assert manifest["model"].get("product_weight", 1) == model.product_weight
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import check_members, formula_scores, init_params, mean_model, member_model
+from splinefm.model.family import formula_scores, init_params, mean_model, member_model
 from splinefm.model.scores import predict_scores
 from support import examples, random_params
 
@@ -29,6 +28,8 @@ MODELS = [
     sf.FmFM(k=(2, 3, 1, 4)),
     sf.FFM(k=2),
     sf.HigherOrderFM(k=3, order=2),
+    sf.HigherOrderFM(k=3, order=3),
+    sf.HigherOrderFM(k=8, order=4),
 ]
 
 
@@ -56,32 +57,38 @@ def test_its_score_is_the_mean_of_their_scores(model, n, seed):
         assert member_model(whole, n) == model
 
 
-def test_products_with_shared_vectors_have_no_mean():
-    check_members(sf.HigherOrderFM(k=3, order=3), 1)
-    with pytest.raises(
-        ValueError, match=r"members=2: the mean of several HigherOrderFM\(k=3, order=3\).*FwFM with third"
-    ):
-        check_members(sf.HigherOrderFM(k=3, order=3), 2)
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_products_of_all_orders_have_the_share_of_a_member(order):
+    """Vectors are not scaled: the mean of a model with itself has its coordinates, side by side."""
+    model = sf.HigherOrderFM(k=3, order=order)
+    params = random_params(model, LAYOUT, 3)
+    whole, joined = mean_model(model, [params] * 4, LAYOUT)
+    assert whole == sf.HigherOrderFM(k=12, order=order, members=4)
+    np.testing.assert_array_equal(joined["factors"], np.tile(params["factors"], 4))
+    assert str(whole) == f"HigherOrderFM(k=12, order={order}, members=4)"
+    assert str(model) == f"HigherOrderFM(k=3, order={order})"
+    one, mean = (m.between_all({}, 2) for m in (model, whole))
+    np.testing.assert_array_equal(mean, one / 4)
+    assert whole.product_weight == 1 / 4 and model.product_weight == 1
 
 
-def test_a_mean_is_not_trained():
+def test_a_fit_makes_means_of_its_members_alone():
     model = sf.FwFM(k=4, members=2)
-    params = init_params(model, LAYOUT, np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"FwFM\(k=4, members=2\) is the mean of 2 models.*Training\(members=2\)"):
-        CpuEngine(model, LAYOUT, params)
-    with pytest.raises(ValueError, match="cannot be trained"):
         sf.fit_model({"x": [1.0, 2.0] * 20, "y": [0, 1] * 20}, "y", model=model)
 
 
 @pytest.mark.parametrize("members", [0, -1, 1.5, True])
 def test_members_are_a_positive_integer(members):
-    with pytest.raises(ValueError, match=f"members must be an integer of at least 1, got {members}"):
-        sf.FwFM(k=4, members=members)
+    for kind in (sf.FwFM, sf.HigherOrderFM):
+        with pytest.raises(ValueError, match=f"members must be an integer of at least 1, got {members}"):
+            kind(k=4, members=members)
 
 
 def test_members_have_the_same_length():
-    with pytest.raises(ValueError, match="members must divide k = 4, got 3"):
-        sf.FwFM(k=4, members=3)
+    for kind in (sf.FwFM, sf.HigherOrderFM):
+        with pytest.raises(ValueError, match="members must divide k = 4, got 3"):
+            kind(k=4, members=3)
 
 
 def test_the_mean_of_the_same_model_has_its_scores_with_products_of_three():

@@ -164,7 +164,7 @@ def test_bad_settings_of_an_optimizer_are_refused(options, message):
 @each_model
 @pytest.mark.parametrize("k", [None, 5])  # 5 numbers are padded to 8
 def test_a_scorer_scores_batch_after_batch(model, k):
-    model = model if k is None else replace(model, k=k)
+    model = model if k is None else replace(model, k=k * model.members)
     slots = make_slots("identity", 60)
     params = random_params(model, slots.layout)
     scorer = BatchScorer(model, params, slots.layout, threads=1)

@@ -8,7 +8,7 @@ import pytest
 from battery import EngineBattery, assert_same, each_model, make_groups, make_slots, make_targets
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FM, FmFM, FwFM
+from splinefm.model.family import FM, FmFM
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 
@@ -152,8 +152,6 @@ def test_settings_that_do_not_fit_are_refused():
         TorchEngine(FM(4), layout, stacked(FM(4), layout, 3), device="cpu")
     with pytest.raises(ValueError, match=r"factors of FM\(k=4\) must have the shape \(\d+, 4\)"):
         TorchEngine(FM(4), layout, random_params(FM(3), layout), device="cpu")
-    with pytest.raises(ValueError, match="cannot be trained"):
-        TorchEngine(FwFM(4, members=2), layout, random_params(FwFM(4, members=2), layout), device="cpu")
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "mps:7", "meta", "nonsense", ""])

@@ -200,12 +200,22 @@ def test_parameters_of_another_size_are_refused():
             )
     wrong_sizes = [("fwfm", 8, 4, 1), ("fwfm", 4, 8, 1), ("fwfm", 8, -8, 1), ("fm", 8, 8, 1)]
     wrong_sizes += [("fwfm", 8, 0, 2), ("fm", 16, 0, 2), ("fwfm", 16, 0, 0), ("fwfm", 16, 0, 2**60)]
+    wrong_sizes += [("fm", 16, 0, 2)]  # means of others have one member with longer vectors
     for model, k, third, members in wrong_sizes:
         wrong = values | {"factors": np.zeros(14 * max(k + third, 0), np.float32)}
         R = np.zeros(64, np.float32)
         rows = slots.start, slots.weight
         with pytest.raises(ValueError, match=r"third|triples|members|sizes"):
             _core.score(make_shape(LAYOUT), model, k, third, members, 0, 64, *wrong.values(), R, none, *rows, 1)
+
+
+@pytest.mark.parametrize("members", [-1, 0, 2, 3, 17, 2**60])
+@pytest.mark.parametrize("model", [FwFM(16), FM(16), LowRankFwFM(16), FmFM(16)], ids=str)
+def test_members_that_do_not_fit_are_refused(model, members, monkeypatch):
+    make = cpu.CompiledEngine
+    monkeypatch.setattr(cpu, "CompiledEngine", lambda *given: make(*given[:4], members, *given[5:]))
+    with pytest.raises(ValueError, match=r"members|another size|too short"):
+        CpuEngine(model, LAYOUT, init_params(model, LAYOUT, np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -21,7 +21,7 @@ from splinefm.explain.cubic import Sums, sums_of
 from splinefm.explain.players import Players
 from splinefm.explain.rows import EncodedRows
 from splinefm.explain.states import LINEAR, PAIR, TRIPLE, Between, CrossVectors, States
-from splinefm.explain.terms import UnitVectors, field_vectors, pair_part, size
+from splinefm.explain.terms import ProductVectors, field_vectors, pair_part, size
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -199,8 +199,8 @@ class CrossTerms:
         if self._fitted.model.order < 3:
             return RowBlock(vectors, None)
         layout = rows.slots.layout
-        units = UnitVectors(self._fitted.params, layout, self._fitted.model.product_columns)(rows.slots)
-        return RowBlock(vectors, sums_of(units.astype(np.float64), self._players.of_units(layout), self._players.n))
+        units = ProductVectors(self._fitted, layout)(rows.slots)
+        return RowBlock(vectors, sums_of(units, self._players.of_units(layout), self._players.n))
 
 
 # Triples: a is the sum of the unit vectors of a player, b that of the products of two of its units

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from splinefm._parallel import in_order
 from splinefm.encode.slots import Slots
 from splinefm.explain.players import Players
-from splinefm.explain.terms import UnitVectors
+from splinefm.explain.terms import ProductVectors
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -177,14 +177,14 @@ def map_blocks(
 ) -> Iterator[tuple[slice, Any]]:
     """Rows and the result of a function of their sums, block by block; blocks do not depend on the threads."""
     layout = slots.layout
-    vectors = UnitVectors(fitted.params, layout, fitted.model.product_columns)
+    vectors = ProductVectors(fitted, layout)
     most = max(1, BLOCK_SIZE // math.prod(vectors.size))
     blocks = [slice(first, min(first + most, len(slots))) for first in range(0, len(slots), most)]
 
     of_units = players.of_units(layout)
 
     def work(rows: slice) -> tuple[slice, Any]:
-        return rows, function(sums_of(vectors(slots[rows]).astype(np.float64), of_units, players.n))
+        return rows, function(sums_of(vectors(slots[rows]), of_units, players.n))
 
     return in_order(work, blocks, threads)
 

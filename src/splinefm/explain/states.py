@@ -30,7 +30,7 @@ from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.explain.coalitions import mixed
 from splinefm.explain.players import Players
 from splinefm.explain.rows import Positions
-from splinefm.explain.terms import UnitVectors
+from splinefm.explain.terms import UnitVectors, product_share
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import Params
 
@@ -57,6 +57,8 @@ class CrossVectors:
     tables : tuple of dicts of arrays
         Parameters of the features of the cross whose "factors" are what `PAIR`, `LINEAR` and `TRIPLE` stand for;
         without the last if the model has no triples.
+    shares : tuple of float
+        What the vectors of each table are multiplied by.
     """
 
     number: int
@@ -64,6 +66,7 @@ class CrossVectors:
     players: tuple[int, ...]
     parts: tuple[int, ...]
     tables: tuple[Params, ...]
+    shares: tuple[float, ...]
 
     @staticmethod
     def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> CrossVectors:
@@ -78,7 +81,7 @@ class CrossVectors:
         tables = tuple({"factors": np.ascontiguousarray(values), "linear": linear} for values in factors)
         mine = players.of_field[f]
         parts = tuple(mine.index(player) for player in players.of_parts[f])
-        return CrossVectors(f, item, mine, parts, tables)
+        return CrossVectors(f, item, mine, parts, tables, (1.0, 1.0, product_share(fitted))[: len(tables)])
 
     def gather(self, positions: Positions) -> list[FloatArray]:
         """The vectors at positions in the parts, shape (n, coordinates) each."""
@@ -86,7 +89,10 @@ class CrossVectors:
         return self._gather(Slots(start, weight.astype(np.float32), SlotLayout((self.item.layout,))))
 
     def _gather(self, slots: Slots) -> list[FloatArray]:
-        return [UnitVectors(table, slots.layout)(slots)[:, 0].astype(np.float64) for table in self.tables]
+        return [
+            share * UnitVectors(table, slots.layout)(slots)[:, 0].astype(np.float64)
+            for table, share in zip(self.tables, self.shares, strict=True)
+        ]
 
     def states(self, rows: Positions, background: Positions, theirs: list[FloatArray]) -> States:
         """All states of some rows; `theirs` are the vectors of the background."""

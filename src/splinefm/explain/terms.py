@@ -29,7 +29,7 @@ CALL_ROWS = 1 << 16
 def pair_part(fitted: Fitted) -> Fitted:
     """The model without products of more than two units: its pairs, on the first coordinates of its vectors."""
     model = fitted.model.pair_model
-    if model is fitted.model:
+    if model == fitted.model:
         return fitted
     factors = np.ascontiguousarray(fitted.params["factors"][:, : model.width(len(fitted.encoder.fields))])
     return replace(fitted, model=model, params={**fitted.params, "factors": factors})
@@ -89,6 +89,34 @@ def field_vectors(
         yield rows, Z
 
 
+class ProductVectors:
+    """Gathers the coordinates of units that meet in products of three.
+
+    Each is multiplied by its share of the weight of these products, so that they need no weight.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    layout : SlotLayout
+        The layout of the rows.
+    """
+
+    def __init__(self, fitted: Fitted, layout: SlotLayout) -> None:
+        self._gather = UnitVectors(fitted.params, layout, fitted.model.product_columns)
+        self._share = product_share(fitted)
+        self.size = self._gather.size
+
+    def __call__(self, slots: Slots) -> FloatArray:
+        """The vectors, shape (n, units, coordinates)."""
+        return self._share * self._gather(slots).astype(np.float64)
+
+
+def product_share(fitted: Fitted) -> float:
+    """What each of three vectors contributes to the weight of their product."""
+    return float(np.cbrt(fitted.model.product_weight))
+
+
 class UnitVectors:
     """Gathers the vectors of all units of encoded rows, or some coordinates of them.
 
@@ -135,9 +163,9 @@ def _terms(
     """The compiled loops with their parameters; large arrays are not copied."""
     model, params, n_fields = fitted.model, fitted.params, size(fitted)[0]
     between: npt.NDArray[Any] = np.zeros(0)
-    if model.field_shapes(n_fields):
+    kind = model.kind if model.pairwise else "fwfm"  # with one weight for all pairs: see `pair_model`
+    if model.field_shapes(n_fields) or not model.pairwise:
         between = model.between_all(params, n_fields)
-    kind = model.kind
     if between.ndim == 3:  # weights by coordinate are matrices with them on the diagonal
         check_memory(8 * between.size * between.shape[2], f"explaining {model}", "use a model of fewer members")
         kind, between = "fmfm", between[..., None] * np.eye(between.shape[2], dtype=np.float32)

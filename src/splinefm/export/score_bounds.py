@@ -150,7 +150,7 @@ class _Gauge:
         columns = fitted.model.product_columns
         boxes = [box for hull in others for box in hull.unit_boxes()] if not fitted.model.pairwise else []
         ends = _range_of_products(boxes, fitted.model.order - 1, columns.stop - columns.start)
-        self.low[columns], self.high[columns] = ends
+        self.low[columns], self.high[columns] = (fitted.model.product_weight * end for end in ends)
 
     def __call__(self, changes: FloatArray) -> FloatArray:
         flat = changes.reshape(-1, changes.shape[-1])

@@ -38,7 +38,7 @@ FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]
 
 FORMAT = "splinefm tables"
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 
 _BLOCK = 65_536  # features that are written at a time
@@ -112,10 +112,11 @@ def _manifest(
     model, loss = fitted.model, fitted.loss
     columns = model.product_columns  # whose products of three to `order` units are added
     settings = {} if model.pairwise else {"order": model.order, "product_columns": [columns.start, columns.stop]}
+    if model.product_weight != 1.0:
+        settings["product_weight"] = model.product_weight
     return {
         "format": FORMAT,
-        # Readers of models without crosses need not change.
-        "version": VERSION if fitted.encoder.schema.crosses else 1,
+        "version": _version(fitted),
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
         "model": {"kind": type(model).__name__, "k": model.part_size(len(fitted.encoder.fields)), **settings},
         "vector_length": int(fitted.params["factors"].shape[1]),
@@ -133,6 +134,13 @@ def _manifest(
         "interactions": interactions,
         "files": files,
     }
+
+
+def _version(fitted: Fitted) -> int:
+    """The first version with what the model has, so that readers of other models need not change."""
+    if fitted.model.product_weight != 1.0:
+        return VERSION
+    return 2 if fitted.encoder.schema.crosses else 1
 
 
 def _plain(label: object) -> object:
@@ -226,7 +234,7 @@ def _table(fitted: Fitted, rows: npt.NDArray[np.integer], keys: dict[str, Any]) 
 def _interactions(fitted: Fitted) -> pa.Table | None:
     """What stands between the vectors of two fields; only `first` <= `second` is used. None: nothing."""
     n = len(fitted.encoder.fields)
-    if not fitted.model.field_shapes(n):
+    if not fitted.model.field_shapes(n) and fitted.model.product_weight == 1.0:
         return None
     first, second = np.triu_indices(n)
     weights = fitted.model.between(fitted.params, first, second)

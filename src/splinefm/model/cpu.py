@@ -17,7 +17,6 @@ from splinefm.model.family import (
     Params,
     by_output,
     check_model_memory,
-    check_trainable,
     count_outputs,
     init_params,
 )
@@ -86,7 +85,6 @@ class CpuEngine(Engine):
         threads: int | None = None,
         loss_parameter: float = 0.0,
     ) -> None:
-        check_trainable(model)
         self.n_outputs = count_outputs(params)
         check_model_memory(model, layout, self.n_outputs)
         if loss not in LOSSES:
@@ -116,8 +114,9 @@ class CpuEngine(Engine):
         self.core = CompiledEngine(
             self._shape,
             self.kind.name,
-            self.kind.padded,
+            self.kind.paired,
             self.kind.padded_third,
+            self.kind.members,
             self.kind.order,
             self.loss,
             self.loss_parameter,
@@ -299,7 +298,7 @@ def _score(
     scores = score(
         shape,
         kind.name,
-        kind.members * kind.padded,
+        kind.paired,
         kind.padded_third,
         kind.members,
         kind.order,

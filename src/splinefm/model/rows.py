@@ -34,7 +34,7 @@ def row_tables(model: AnyModel, params: Params, n_fields: int) -> RowTables:
     """
     k, padded = _sizes(model, n_fields)
     return RowTables(
-        k=model.members * padded,
+        k=model.parts * padded,
         factors=_padded(params["factors"].reshape(-1, params["factors"].shape[-1]), k, padded, model.third),
         linear=np.ascontiguousarray(params["linear"], np.float32).reshape(-1),
     )
@@ -76,8 +76,8 @@ def is_padded(model: AnyModel, n_fields: int) -> bool:
 
 def _sizes(model: AnyModel, n_fields: int) -> tuple[int, int]:
     """Numbers of a part of a vector, and with padding."""
-    k = model.part_size(n_fields) // model.members
-    return k, 4 if k <= 4 and not model.third and model.members == 1 else -(-k // 8) * 8
+    k = model.part_size(n_fields) // model.parts
+    return k, 4 if k <= 4 and not model.third and model.parts == 1 else -(-k // 8) * 8
 
 
 def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float32:
@@ -100,7 +100,7 @@ def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int)
         return np.zeros(1, np.float32)
     between = model.between_all(params, n_fields)
     if between.ndim == 3:  # a weight for each member
-        between = between[:, :, :: between.shape[2] // model.members].transpose(2, 0, 1)
+        between = between[:, :, :: between.shape[2] // model.parts].transpose(2, 0, 1)
     if between.ndim == 4:
         more = (0, padded - between.shape[2])
         between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))

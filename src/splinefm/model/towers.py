@@ -230,18 +230,20 @@ class PartTowers:
 
 
 class ProductTowers:
-    """Σ_a e_a(I)' (Σ_{least - a ≤ b ≤ order - a} e_b(C)), for a and b from 1 on."""
+    """Σ_a e_a(I)' (Σ_{least - a ≤ b ≤ order - a} e_b(C)), for a and b from 1 on, times a weight."""
 
-    def __init__(self, order: int, items: IntArray, context: IntArray, k: int, least: int = 2) -> None:
-        self._order, self._least, self._k = order, least, k
+    def __init__(
+        self, order: int, items: IntArray, context: IntArray, k: int, least: int = 2, weight: float = 1.0
+    ) -> None:
+        self._order, self._least, self._k, self._weight = order, least, k, weight
         self._n_items, self._n_context = len(np.unique(items)), len(np.unique(context))
         self.products = order - 1
         self._items_shorter = len(items) <= len(context)
         self._most = min(order - 1, len(items), len(context))
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
-        """e_a of the side with fewer units for a = 1, 2, .., and the sum of e_b of the other."""
-        sums = symmetric_sums(P, self._order - 1)[1:]
+        """e_a of the side with fewer units for a = 1, 2, .., and the sum of e_b of the other; weighted in a context."""
+        sums = symmetric_sums(P, self._order - 1)[1:] * (1.0 if is_item else self._weight)
         if is_item == self._items_shorter:  # with u units, e_a is zero for a > u
             return np.concatenate(list(sums[: self._most]), axis=1)
         return np.concatenate([sums[first - 1 : last].sum(axis=0) for first, last in self._partners()], axis=1)
@@ -256,9 +258,9 @@ class ProductTowers:
 
     def context_blocks(self) -> list[Block]:
         """The sums of e_b, or e_a if the context has fewer units."""
-        k, first = self._k, self._n_context - 1  # of the rows with e_1, e_2, ..
+        k, first, weight = self._k, self._n_context - 1, self._weight  # the first of the rows with e_1, e_2, ..
         ends = self._partners() if self._items_shorter else [(a, a) for a in range(1, self._most + 1)]
-        return [Block(i * k, first + b, 0, k) for i, (a, last) in enumerate(ends) for b in range(a, last + 1)]
+        return [Block(i * k, first + b, 0, k, weight) for i, (a, last) in enumerate(ends) for b in range(a, last + 1)]
 
     def item_blocks(self) -> list[list[Block]]:
         """The same for every field."""

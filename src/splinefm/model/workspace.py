@@ -76,7 +76,10 @@ class Sizes(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A model as the compiled loops know it; they handle `padded` numbers where the model has k, and so for `third`."""
+    """A model as the compiled loops know it; they handle `padded` numbers where the model has k, and so for `third`.
+
+    Each of several members has k numbers.
+    """
 
     name: str
     k: int
@@ -86,6 +89,11 @@ class Kind(NamedTuple):
     third: int = 0
     padded_third: int = 0
     members: int = 1
+
+    @property
+    def paired(self) -> int:
+        """Numbers of all members that meet in pairs, as the loops handle them."""
+        return self.members * self.padded
 
     @property
     def is_padded(self) -> bool:
@@ -159,7 +167,7 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: 
     """How the rows of a batch are divided."""
     kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model, n_outputs), layout.n_units
     strides = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
-    width = kind.padded + kind.padded_third
+    width = kind.paired + kind.padded_third
     stride = n_outputs * strides.get(kind.name, -(-n_units // 4) * 4 * width)  # of D, for a row
     block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
     # Two shards must not write to the same cache line, so a shard has at least 16 rows.
@@ -176,7 +184,7 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: 
 def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes, n_outputs: int = 1) -> None:
     """Raise if gradients between units, of which every shard has a copy, would take more memory than there is."""
     n_fields, n_units, shards = len(layout.fields), layout.n_units, n_outputs * (sizes.block // sizes.shard)
-    k, shapes = kind_of(model, n_fields).padded, model.field_shapes(n_fields)
+    k, shapes = kind_of(model, n_fields).paired, model.field_shapes(n_fields)
     if not shapes:
         return
     needed = 4 * shards * n_units**2 * k

@@ -237,7 +237,7 @@ def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int],
     weight = between if between.ndim < 2 else np.float64(1.0)
     pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
     products = symmetric_sums(P[:, :, model.product_columns], model.order - 2)[1:].sum(axis=0)
-    return np.concatenate([pairs, products], axis=1)
+    return np.concatenate([pairs, model.product_weight * products], axis=1)
 
 
 def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:

@@ -138,7 +138,12 @@ def _interaction(g: Graph, fitted: Fitted, P: str) -> str:
     pairs = _pairs(g, fitted, _columns(g, P, model.columns(0)) if model.third else P)
     if min(model.order, n_units) < 3:
         return pairs
-    return g("Add", pairs, _products(g, _columns(g, P, model.product_columns), n_units, model.order))
+    products = _products(g, _columns(g, P, model.product_columns), n_units, model.order)
+    return g("Add", pairs, _times(g, products, model.product_weight))
+
+
+def _times(g: Graph, values: str, weight: float) -> str:
+    return values if weight == 1.0 else g("Mul", values, np.float32(weight))
 
 
 def _columns(g: Graph, P: str, columns: slice) -> str:
@@ -152,7 +157,7 @@ def _pairs(g: Graph, fitted: Fitted, P: str) -> str:
     if model.columns(0) != model.columns(1):
         return _field_aware(g, P, model.part_size(n_fields), unit_field, n_fields)
     if not model.field_shapes(n_fields):
-        return _sum_of_squares(g, P)
+        return _times(g, _sum_of_squares(g, P), float(model.between(fitted.params, 0, 0)))
     between = model.between_all(fitted.params, n_fields)[unit_field[:, None], unit_field]
     between = (between.T * np.tri(len(unit_field), k=-1)).T.astype(np.float32)  # units u < v
     if between.ndim == 2:

@@ -10,7 +10,6 @@ formulas here are for reading and testing; the engines compute the same numbers 
 
 from __future__ import annotations
 
-from splinefm.model.family.averages import check_members as check_members
 from splinefm.model.family.averages import check_trainable as check_trainable
 from splinefm.model.family.averages import mean_model as mean_model
 from splinefm.model.family.averages import member_model as member_model

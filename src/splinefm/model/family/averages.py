@@ -31,7 +31,6 @@ def mean_model(model: AnyModel, members: Sequence[Params], layout: SlotLayout) -
     """
     if len(members) == 1:
         return model, members[0]
-    check_members(model, len(members))
     if members[0]["bias"].ndim == 2:  # several outputs, each the mean of its own
         n_outputs = len(members[0]["bias"])
         own = [[{name: values[c] for name, values in params.items()} for params in members] for c in range(n_outputs)]
@@ -58,17 +57,11 @@ def member_model(model: AnyModel, n: int) -> AnyModel:
     return model.set_params(**{name: value for name, value in parts.items() if name in settings})
 
 
-def check_members(model: Model, n: int) -> None:
-    """Raise if the mean of n models of this kind is not a model of the family."""
-    if n > 1 and model.order > 2 and not model.third:
-        raise ValueError(
-            f"members={n}: the mean of several {model} is not a model of the family, because pairs and products of "
-            "more than two share vectors; use an FwFM with third, or members=1"
-        )
-
-
 def check_trainable(model: Model) -> None:
-    """Raise for a mean of several models, which only a fit of its members makes."""
+    """Raise if a fit is to train a mean of several models from the start: only a fit of its members makes one.
+
+    Updates train it further, as one model.
+    """
     if model.members > 1:
         raise ValueError(
             f"{model} is the mean of {model.members} models and cannot be trained; "

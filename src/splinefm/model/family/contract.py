@@ -27,7 +27,8 @@ class Model(Protocol):
         p_u[columns(e)]' M_fe p_v[columns(f)]
 
     to the score, where M_fe is a multiple of the identity or a matrix: see `between`. Products of three to `order`
-    different units are added coordinate by coordinate, for the coordinates in `product_columns`.
+    different units are added coordinate by coordinate, for the coordinates in `product_columns`, times
+    `product_weight`.
     """
 
     @property
@@ -51,15 +52,26 @@ class Model(Protocol):
         """Coordinates of a feature's vector that meet in products of more than two units."""
 
     @property
+    def product_weight(self) -> float:
+        """What products of more than two units are multiplied by."""
+
+    @property
     def pair_model(self) -> Model:
-        """The model of the products of two units alone; its vectors are the first coordinates of this one's."""
+        """The model of the products of two units alone; its vectors are the first coordinates of this one's.
+
+        It has the same parameters. It is `pairwise`, unless a weight that is not a parameter multiplies all its pairs.
+        """
 
     @property
     def members(self) -> int:
-        """Parts of equal length of the first `width` - `third` coordinates that have weights of their own.
+        """How many models this is the mean of, if their vectors stand side by side with shares or weights of their own.
 
-        Only a mean of models has more than one, and it is not trained: see `mean_model`.
+        Only a mean of models has more than one: see `mean_model`. It is trained further as one model.
         """
+
+    @property
+    def parts(self) -> int:
+        """Parts of equal length of the first `width` - `third` coordinates that have weights of their own."""
 
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
@@ -104,7 +116,7 @@ class Model(Protocol):
     def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[Any, Params]:
         """The model whose interactions are the mean of those with these parameters, and its parameters.
 
-        Without bias and linear weights. Raise if there is no such model.
+        Without bias and linear weights.
         """
 
 
@@ -115,7 +127,9 @@ class OnlyPairs:
     pairwise: ClassVar[bool] = True
     third: ClassVar[int] = 0
     members: ClassVar[int] = 1
+    parts: ClassVar[int] = 1
     product_columns: ClassVar[slice] = slice(0, 0)
+    product_weight: ClassVar[float] = 1.0
 
     @property
     def pair_model(self) -> Any:

@@ -37,7 +37,7 @@ class FwFM(OneVector):
         toward zero where products of three fields do not help.
     members : int
         The vectors have so many parts of equal length, each with field weights of its own. Such a model is the mean of
-        several fits, see `Training`; it is not trained itself.
+        several fits, see `Training`. Updates train it as one model.
 
     Examples
     --------
@@ -54,6 +54,7 @@ class FwFM(OneVector):
     third: int = 0
     members: int = 1
     kind: ClassVar[str] = "fwfm"
+    product_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
@@ -66,6 +67,11 @@ class FwFM(OneVector):
         third = f", third={self.third}" if self.third else ""
         members = f", members={self.members}" if self.members > 1 else ""
         return f"FwFM(k={self.k}{third}{members})"
+
+    @property
+    def parts(self) -> int:
+        """One for each member."""
+        return self.members
 
     @property
     def order(self) -> int:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.averages import check_members
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params, side_by_side
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params
 from splinefm.model.family.fm import FM
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
@@ -30,24 +29,38 @@ class HigherOrderFM(NoWeights, OneVector):
         Length of the vectors.
     order : int
         Largest number of units in one product; 2 is the FM.
+    members : int
+        The vectors have so many parts of equal length, and the products are divided by their number. Such a model is
+        the mean of several fits, see `Training`; it is not trained itself.
 
     Examples
     --------
     >>> P = np.array([[[1.0], [2.0], [3.0]]])
     >>> HigherOrderFM(k=1, order=3).interaction(P, {}, np.arange(3, dtype=np.int32))  # 1·2 + 1·3 + 2·3 + 1·2·3
     array([17.])
+    >>> P = np.array([[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]])
+    >>> HigherOrderFM(k=2, order=3, members=2).interaction(P, {}, np.arange(3, dtype=np.int32))  # 17 and 0
+    array([8.5])
     """
 
     k: int = 16
     order: int = 3
+    members: int = 1
     kind: ClassVar[str] = "higher"
     pairwise: ClassVar[bool] = False
     third: ClassVar[int] = 0
-    members: ClassVar[int] = 1
+    parts: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
         check_size("order", self.order, 2, MOST_ORDER)
+        check_size("members", self.members)
+        if self.k % self.members:
+            raise ValueError(f"members must divide k = {self.k}, got {self.members}")
+
+    def __repr__(self) -> str:
+        members = f", members={self.members}" if self.members > 1 else ""
+        return f"HigherOrderFM(k={self.k}, order={self.order}{members})"
 
     @property
     def product_columns(self) -> slice:
@@ -55,23 +68,40 @@ class HigherOrderFM(NoWeights, OneVector):
         return slice(0, self.k)
 
     @property
-    def pair_model(self) -> FM:
-        """The FM: products of two units have no weights."""
-        return FM(self.k)
+    def product_weight(self) -> float:
+        """The share of a member."""
+        return 1.0 / self.members
+
+    @property
+    def pair_model(self) -> FM | HigherOrderFM:
+        """The FM, if products of two units have no weight."""
+        return FM(self.k) if self.members == 1 else replace(self, order=2)
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """The share of a member, for every pair."""
+        return super().between(params, f, e) / self.members
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """The same."""
+        return np.asarray(super().between_all(params, n_fields, dtype) / self.members, dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
-        """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units."""
-        return np.asarray(symmetric_sums(P, self.order)[2:].sum(axis=(0, 2)))
+        """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units, divided by the members."""
+        return np.asarray(symmetric_sums(P, self.order)[2:].sum(axis=(0, 2)) / self.members)
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
-        """Σ_t Σ_{u1<..<ut} Π p_ui for t = 1 .. order - 1, over the units of the other fields."""
-        return np.asarray(symmetric_sums(P[:, unit_field != f], self.order - 1)[1:].sum(axis=0))
+        """Σ_t Σ_{u1<..<ut} Π p_ui for t = 1 .. order - 1, over other fields' units, divided by the members."""
+        return np.asarray(symmetric_sums(P[:, unit_field != f], self.order - 1)[1:].sum(axis=0) / self.members)
 
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))."""
-        return ProductTowers(self.order, items, context, self.k)
+        return ProductTowers(self.order, items, context, self.k, weight=self.product_weight)
 
     def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[HigherOrderFM, Params]:
-        """The vectors of all members side by side; for order 2 only, see `check_members`."""
-        check_members(self, len(members))
-        return HigherOrderFM(self.k * len(members), self.order), {"factors": side_by_side(members, self.k)}
+        """The vectors of all members side by side.
+
+        They are not scaled: a product of two would need another scale than one of three.
+        """
+        n = len(members)
+        factors = np.concatenate([params["factors"] for params in members], axis=1)
+        return HigherOrderFM(n * self.k, self.order, n), {"factors": factors}

@@ -18,7 +18,6 @@ from splinefm.model.family import (
     Params,
     by_output,
     check_model_memory,
-    check_trainable,
     count_outputs,
     init_params,
     param_shapes,
@@ -115,7 +114,6 @@ class TorchEngine(Engine):
         *,
         device: str | None = None,
     ) -> None:
-        check_trainable(model)
         self.n_outputs = count_outputs(params)
         check_model_memory(model, layout, self.n_outputs)
         check_between_memory(model, layout, FOUR_COPIES, self.n_outputs)

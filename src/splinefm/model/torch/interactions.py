@@ -81,8 +81,8 @@ def _ffm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor
 
 
 def _higher(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
-    """Products of two to `order` different units."""
-    return torch.stack(_products(P, model.order)[1:]).sum(0)
+    """Products of two to `order` different units; of several members, their mean."""
+    return torch.stack(_products(P, model.order)[1:]).sum(0) / model.members
 
 
 _INTERACTIONS: dict[str, Callable[[AnyModel, Tensor, Between, Tensor], Tensor]] = {
