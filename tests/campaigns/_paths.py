@@ -256,8 +256,6 @@ def score_torch_engine(case: Case, folder: Path) -> Scored:
     from splinefm.model.torch import TorchEngine
 
     fitted = case.fitted
-    if getattr(fitted.model, "members", 1) > 1:
-        raise NotHere("means are not trained")
     loss = "softmax" if fitted.n_outputs > 1 else "logistic"
     engine = TorchEngine(fitted.model, fitted.encoder.layout, fitted.params, loss, threads=1, device="cpu")
     return every_row(case, engine.scores(fitted.encoder.encode(case.table, threads=1)))

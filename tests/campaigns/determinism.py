@@ -121,7 +121,7 @@ def child(n: int, depth: str) -> dict[str, Any]:
             for source, threads in variants:
                 if depth == "short" and title != "FwFM third" and (source, threads) not in (("whole", 1), ("files", 2)):
                     continue
-                training = sf.Training(epochs=2, threads=threads, batch_size=128, select_resolutions=False, seed=3)
+                training = sf.Training(epochs=2, threads=threads, batch_size=128, effort="fast", seed=3)
                 fitted = sf.fit_model(
                     given[source], "y", schema=schema, model=model, sample_weight="w", training=training
                 )
@@ -155,7 +155,7 @@ def child(n: int, depth: str) -> dict[str, Any]:
 
 def _note_index(sf: Any, table: pa.Table, note: Any) -> None:
     schema = sf.Schema([sf.Numerical("x"), sf.Categorical("user"), sf.Categorical("count")])
-    training = sf.Training(epochs=1, threads=1, select_resolutions=False)
+    training = sf.Training(epochs=1, threads=1, effort="fast")
     fitted = sf.fit_model(table, "y", schema=schema, model=sf.FwFM(k=4), training=training)
     items = {"user": table.column("user").unique().to_pylist()}
     context = table.select(["x", "count"]).slice(0, 9)

@@ -29,7 +29,7 @@ def fit(table: dict[str, Any], loss: Any = "logistic", **options: Any) -> Any:
     import splinefm as sf
 
     schema = sf.Schema([sf.Numerical("x", basis=sf.BSpline(6)), sf.Categorical("c")])
-    training = sf.Training(epochs=3, threads=1, batch_size=64, select_resolutions=False)
+    training = sf.Training(epochs=3, threads=1, batch_size=64, effort="fast")
     return sf.fit_model(table, "y", loss=loss, schema=schema, model=sf.FM(k=3), training=training, **options)
 
 

@@ -251,7 +251,7 @@ from splinefm.learn.rows import chunks
 
 chunks.MEMORY_BYTES = 0  # read from disk in every epoch
 schema = sf.Schema([sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("c"), sf.Categorical("d")])
-training = sf.Training(epochs=10**6, threads=1, patience=None, refit_on_all=False, select_resolutions=False)
+training = sf.Training(epochs=10**6, threads=1, patience=None, refit_on_all=False, effort="fast")
 
 def tell(epoch):
     print("epoch", epoch.epoch, flush=True)

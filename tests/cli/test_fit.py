@@ -1,6 +1,7 @@
 """`splinefm fit`: from a file to a model file, with the loss that suits the target."""
 
 import json
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -189,12 +190,48 @@ class TestSuggestions:
         assert suggest_for("y", np.zeros(0)) is None and suggest_for("y", np.full(9, 2.5)) is None
 
 
-def test_a_second_run_can_be_left_out(run, data):
-    def selected(*options):
-        fit(run, data, "click", "--ignore", "id", *options)
-        return sf.load("new.sfm").training.select_resolutions
+def searchable():
+    """A table that is large enough for a search."""
+    rng = np.random.default_rng(0)
+    x, z = rng.random(1200), rng.random(1200)
+    return pa.table({"x": x, "z": z, "y": 10 * np.sin(6 * x * z) + rng.normal(size=1200)})
 
-    assert selected() and selected("--select-resolutions") and not selected("--no-select-resolutions")
+
+def search_by(run, path, *options, code=0):
+    """The result of a fit whose model is open, and its words."""
+    return run("fit", path, "--target", "y", "--out", "new.sfm", "--threads", "1", "--epochs", "3", *options, code=code)
+
+
+def test_the_effort_says_how_much_is_searched(run, write, tmp_path):
+    path = write(searchable(), tmp_path / "d.csv")
+    fast = json.loads(search_by(run, path, "--effort", "fast", "--json").stdout)
+    assert fast["search"] == [] and fast["model"] == "FwFM(k=16, third=16)"
+    assert sf.load("new.sfm").training.effort == "fast"
+    done = search_by(run, path, "--time-limit", "60")
+    fitted = sf.load("new.sfm")
+    assert fitted.training.effort == "default" and fitted.training.time_limit == 60.0
+    assert f"the best 5 of {len(fitted.search)} settings" in done.stdout and "RMSE" in done.stdout
+    chosen = [line for line in done.stdout.splitlines() if line.endswith("chosen")]
+    assert chosen[0].startswith(str(fitted.search[0])) and "search: tried" in done.stderr
+    given = json.loads(search_by(run, path, "--k", "4", "--json").stdout)
+    assert {entry["model"] for entry in given["search"]} == {"FwFM(k=4, third=16)"}
+    assert all(entry["metric"] == "RMSE" and entry["value"] > 0.5 for entry in given["search"])
+
+
+def test_a_time_limit_ends_a_fit(run, write, tmp_path):
+    path = write(searchable(), tmp_path / "d.csv")
+    begin = time.monotonic()
+    search_by(run, path, "--epochs", "1000000", "--patience", "1000000", "--time-limit", "1", "--quiet")
+    assert time.monotonic() - begin < 20.0
+    assert np.isfinite(sf.load("new.sfm").predict(searchable())).all()
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "why"),
+    [(("--effort", "none"), 2, "--effort"), (("--time-limit", "0"), 1, "--time-limit must be above 0 seconds")],
+)
+def test_wrong_efforts_and_limits_are_refused(run, data, option, code, why):
+    assert why in " ".join(search_by(run, data, *option, code=code).output.split())
 
 
 def test_classes_can_be_balanced_and_averages_left_out(run, data, table):
@@ -207,7 +244,7 @@ def test_classes_can_be_balanced_and_averages_left_out(run, data, table):
 
 
 def test_the_learning_rate_may_stay_as_it_is(run, data):
-    options = ("--ignore", "id", "--no-select-resolutions", "--learning-rate", "0.01", "--schedule")
+    options = ("--ignore", "id", "--effort", "fast", "--learning-rate", "0.01", "--schedule")
     fit(run, data, "click", *options, "constant")
     constant = sf.load("new.sfm")
     assert {epoch.learning_rate for epoch in constant.history} == {0.01} and constant.training.schedule == "constant"

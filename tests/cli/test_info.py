@@ -1,11 +1,15 @@
 """`splinefm info`: what is inside a model file."""
 
 import json
+import math
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import splinefm as sf
+from splinefm.learn.search.entries import SearchEntry
 
 
 def test_everything_is_told(run, model, fitted):
@@ -92,9 +96,48 @@ def test_crosses(run, table, tmp_path):
     assert described["city × id"]["buckets"] == 50 and described["city × id"]["rows"] == 50
 
 
-def test_a_model_of_half_of_the_rows_says_so(run, fitted, tmp_path):
-    """A fit that is interrupted during its search leaves such a model."""
-    half = replace(fitted, history=tuple(epoch._replace(run="half") for epoch in fitted.history))
-    assert "half of " in repr(half) and "half of " not in repr(fitted)
-    half.save(tmp_path / "half.sfm")
-    assert "rows, but only half of them were learned from: the fit was interrupted" in run("info", "half.sfm").stdout
+@pytest.mark.parametrize("name", ["search", "half"])
+def test_a_model_of_a_sample_of_the_rows_says_so(run, fitted, name, tmp_path):
+    """A fit that is interrupted during its search leaves such a model; version 0.1 called the run "half"."""
+    sample = replace(fitted, history=tuple(epoch._replace(run=name) for epoch in fitted.history))
+    assert "a sample of " in repr(sample) and "a sample of " not in repr(fitted)
+    sample.save(tmp_path / "sample.sfm")
+    assert {epoch.run for epoch in sf.load(tmp_path / "sample.sfm").history} == {name}
+    assert "rows, but only some of them were learned from: the fit was interrupted" in run("info", "sample.sfm").stdout
+
+
+def searched(fitted):
+    entry = SearchEntry("FM(k=2)", "8 segments", 1e-4, 0.01, 2, (), 30, 0.5, 0.01, 4, 1.25, is_chosen=True)
+    others = [replace(entry, l2=10.0**-i, loss=0.6 + i, error=0.02, folds=1, is_chosen=False) for i in range(6)]
+    return replace(fitted, search=(entry, *others, replace(others[0], loss=math.inf, error=math.inf)))
+
+
+def test_what_the_fit_tried_is_shown(run, model, fitted, tmp_path):
+    assert "what the fit tried" not in run("info", model).stdout
+    assert json.loads(run("info", model, "--json").stdout)["search"] == []
+    searched(fitted).save(tmp_path / "s.sfm")
+    shown = run("info", "s.sfm").stdout
+    assert "what the fit tried, judged by parts of the rows that were held out: the best 5 of 8 settings" in shown
+    (line,) = (line for line in shown.splitlines() if line.endswith("chosen"))
+    assert line.split("   ")[0] == "FM(k=2), 8 segments, l2 0.0001, smoothness 0.01, 30 epochs"
+    assert line.split()[-6:] == ["0.5", "±", "0.01", "4", "1.2", "chosen"]
+    entries = json.loads(run("info", "s.sfm", "--json").stdout)["search"]
+    assert len(entries) == 8 and entries[0]["is_chosen"] and entries[0]["text"] == line.split("   ")[0]
+    assert entries[0]["metric"] == "logloss" and entries[0]["value"] == 0.5
+    assert entries[0]["value_error"] == pytest.approx(0.01)
+    assert entries[-1]["value"] is None and entries[-1]["value_error"] is None
+
+
+def test_remarks_are_told_after_the_fit_and_of_its_file(run, write, tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.random(1500), rng.normal(size=1500)
+    file, out = write(pa.table({"x": x, "refund": 3 * y, "y": y}), tmp_path / "t.csv"), tmp_path / "m.sfm"
+    told = run("fit", file, "--target", "y", "--out", out, "--epochs", "12", "--effort", "fast").stdout
+    for text in (told, run("info", out).stdout):
+        assert "remark: 'refund' alone explains" in text and "--ignore refund" in text
+    (remark,) = json.loads(run("info", out, "--json").stdout)["remarks"]
+    assert (remark["kind"], remark["columns"]) == ("leak", ["refund"])
+
+
+def test_there_are_no_remarks_on_a_usual_fit(run, model):
+    assert "remark:" not in run("info", model).stdout and not json.loads(run("info", model, "--json").stdout)["remarks"]

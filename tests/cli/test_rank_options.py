@@ -24,7 +24,7 @@ def run(*arguments):
 
 
 def test_the_processes_get_what_the_user_typed(started):
-    options = ["--ignore", "id", "--ignore", "-x", "--model", "ffm", "--no-select-resolutions", "--sharded-out"]
+    options = ["--ignore", "id", "--ignore", "-x", "--model", "ffm", "--effort", "fast", "--sharded-out"]
     result = run("--ranks", "3", "--max-restarts", "2", *options, "--learning-rate", "1e-3")
     assert result.exit_code == 0, result.output
     ((arguments, n_ranks, restarts),) = started
@@ -38,7 +38,7 @@ def test_the_processes_get_what_the_user_typed(started):
             "--ignore=id",
             "--ignore=-x",
             "--model=ffm",
-            "--no-select-resolutions",
+            "--effort=fast",
             "--sharded-out",
             "--learning-rate=0.001",
         ]

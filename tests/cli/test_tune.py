@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import splinefm as sf
@@ -61,6 +62,23 @@ def test_what_is_given_is_not_searched(run, data):
     assert set(fitted.study.param_names) == {"segments", "degree", "transform"}
     training = fitted.training
     assert (training.learning_rate, training.l2, training.batch_size, training.patience) == (0.02, 1e-5, 32, 2)
+
+
+def test_trials_start_from_what_a_fit_finds(run, tmp_path, write):
+    rng = np.random.default_rng(0)
+    x, z, w = rng.uniform(-1, 1, (3, 1200))
+    y = np.sin(9 * x * z) + 0.3 * w + 0.1 * rng.normal(size=1200)
+    data = write(pa.table({"x": x, "z": z, "w": w, "y": y}), tmp_path / "t.parquet")
+    settings = ("--model", "fm", "--k", "2", "--epochs", "3", "--threads", "1")
+    command = ("tune", data, "--target", "y", "--out", "new.sfm", "--trials", "1", *settings)
+    told = run(*command).stderr
+    assert "search: tried " in told and "'x × z' found: explains" in told
+    fit = sf.SplineFMRegressor(sf.FM(k=2), epochs=3, n_jobs=1).fit(sf.open_table(data), target="y")
+    assert np.array_equal(sf.load("new.sfm").scores(data), fit.fitted_.scores(data))
+    for options in (("--crosses", "none"), ("--effort", "fast"), ("--time-limit", "1e-9")):
+        run(*command, *options, "--quiet")
+        fitted = sf.load("new.sfm")
+        assert not fitted.encoder.schema.crosses and "crosses" not in fitted.study.param_names
 
 
 def test_the_same_command_goes_on(run, data):

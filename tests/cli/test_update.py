@@ -27,6 +27,19 @@ def test_hour_by_hour_equals_one_learner(run, model, new, fitted):
     assert np.array_equal(sf.load(model).params["factors"], learner.fitted().params["factors"])
 
 
+def test_the_mean_of_several_fits_is_updated_as_one_model(run, make_table, new, tmp_path):
+    training = sf.Training(epochs=2, threads=1, members=2, crosses=None, effort="fast")
+    start = sf.fit_model(make_table(400).drop(["id"]), "click", model=sf.FwFM(k=4, third=2), training=training)
+    start.save(tmp_path / "mean.sfm")
+    learner = sf.Learner(start)
+    for path in new[:2]:
+        learner.update(path, "click", guard=sf.Guard())
+        run("update", "mean.sfm", path, "--target", "click")
+    found = sf.load(tmp_path / "mean.sfm")
+    assert found.model == start.model == sf.FwFM(k=8, third=4, members=2)
+    assert np.array_equal(found.params["field_weights"], learner.fitted().params["field_weights"])
+
+
 def test_several_files_a_folder_and_a_pattern_are_the_same_rows(run, model, new, tmp_path):
     outs = []
     for number, data in enumerate((new, ["."], ["*.parquet"])):

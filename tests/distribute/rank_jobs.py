@@ -449,7 +449,8 @@ COMMANDS = {
     "hanging": (hang, "rows", ["--timeout=5"]),
     "device": (nothing, "rows", ["--device=gpu"]),
     "members": (nothing, "rows", ["--members=2"]),
-    "resolutions": (nothing, "rows", ["--select-resolutions"]),
+    "effort": (nothing, "rows", ["--effort", "best"]),
+    "time limit": (nothing, "rows", ["--time-limit", "60"]),
     "other validation": (nothing, "rows", [f"--validation={FOLDER / 'plain'}"]),
 }
 UPDATES = {"bad hour": ["zeros", "--json"], "good hour": ["new", "--json"], "separator": ["new", "--sep=;"]}

@@ -330,7 +330,8 @@ FAULTS = {
     "hanging": (0, "another rank has not answered for 5 seconds"),
     "device": (None, "device must be cpu or cuda, got 'gpu'"),
     "members": (None, "--members 2 is for one machine"),
-    "resolutions": (None, "--select-resolutions is for one machine"),
+    "effort": (None, "--effort and --time-limit are for one machine"),
+    "time limit": (None, "--effort and --time-limit are for one machine"),
     "other validation": (None, "in the validation rows: no column"),
 }
 

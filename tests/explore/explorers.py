@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from splinefm.explore.making import Explorer
 from splinefm.explore.payload.items import Items
 from splinefm.explore.payload.make import make_payload
 from splinefm.explore.server import ExploreServer
+from splinefm.learn.search.entries import SearchEntry
 
 EVIL = "<img src=x onerror=alert(1)>"
 BREAKOUT = "</script><script>alert(2)</script>"
@@ -42,8 +44,15 @@ def fit_flats(table):
             sf.Categorical("district"),
         ]
     )
-    training = sf.Training(epochs=6, threads=1, select_resolutions=False, crosses=None)
-    return sf.fit_model(table, "rent", schema=schema, loss="squared", model=sf.FwFM(k=3), training=training)
+    training = sf.Training(epochs=6, threads=1, effort="fast")
+    fitted = sf.fit_model(table, "rent", schema=schema, loss="squared", model=sf.FwFM(k=3), training=training)
+    return replace(fitted, search=tried("size × age"))
+
+
+def tried(cross):
+    """Settings that a fit may have tried, of which it chose the first."""
+    chosen = SearchEntry("FwFM(k=3)", "6 segments", 1e-4, 1e-2, 4, (cross,), 6, 0.02, 0.001, 4, 1.5, is_chosen=True)
+    return chosen, *(replace(chosen, crosses=(), loss=0.02 + 0.001 * i, is_chosen=False) for i in range(1, 30))
 
 
 def hostile_explorer(rows=300, seed=0):
@@ -64,8 +73,9 @@ def hostile_explorer(rows=300, seed=0):
             sf.Categorical("__proto__"),
         ]
     )
-    training = sf.Training(epochs=1, threads=1, select_resolutions=False, crosses=None)
+    training = sf.Training(epochs=1, threads=1, effort="fast")
     fitted = sf.fit_model(table, REVERSED, schema=schema, model=sf.FM(k=2), training=training)
+    fitted = replace(fitted, search=tried(EVIL))
     items = Items(table.select([BREAKOUT]).slice(0, 4), [EVIL, BREAKOUT, REVERSED, QUOTES])
     return make_explorer_of(fitted, table, REVERSED, items=items, name=BREAKOUT)
 

@@ -227,6 +227,19 @@ def test_other_views_have_plots(visit, view):
     assert visit.state["view"] == view and visit.page.locator("main figure svg").count() > 0
 
 
+def test_the_foot_lists_what_the_fit_tried(visit, flats):
+    visit.open("segment")
+    listed = visit.page.locator("#search")
+    assert listed.locator("summary").inner_text() == "What the fit tried, the best 20 of 30 settings"
+    listed.locator("summary").click()
+    rows = [row.split("\t") for row in listed.locator("tbody tr").all_inner_texts()]
+    assert len(rows) == 20 and [" (chosen)" in row[0] for row in rows] == [True] + [False] * 19
+    fitted = flats[0]
+    assert rows[0][0] == f"{fitted.search[0]} (chosen)" and rows[0][3:] == ["4", "1.5"]
+    assert float(rows[0][1]) == pytest.approx(fitted.loss.metric(0.02), rel=1e-4)
+    listed.locator("summary").click()
+
+
 @pytest.mark.thorough
 def test_classes_and_dates(browser, tmp_path):
     rng = np.random.default_rng(1)
@@ -235,7 +248,7 @@ def test_classes_and_dates(browser, tmp_path):
         {"seen": seen, "place": rng.choice(["a", "b", "c"], 400), "kind": rng.choice(["x", "y", "z"], 400)}
     )
     schema = sf.Schema([sf.Timestamp("seen", parts=["weekday", "yearday", "trend"]), sf.Categorical("place")])
-    training = sf.Training(epochs=2, threads=1, select_resolutions=False, crosses=None)
+    training = sf.Training(epochs=2, threads=1, effort="fast")
     fitted = sf.fit_model(table, "kind", schema=schema, loss="softmax", model=sf.FM(k=2), training=training)
     items = Items(pa.table({"place": ["a", "b", "c"]}), ["A", "B", "C"])
     path = tmp_path / "classes.html"

@@ -22,7 +22,7 @@ def explorer():
         }
     )
     table = table.append_column("click", pa.array((rng.random(300) < 0.3).astype(int)))
-    training = sf.Training(epochs=1, threads=1, select_resolutions=False, crosses=None)
+    training = sf.Training(epochs=1, threads=1, effort="fast")
     fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=training)
     index = sf.ItemIndex(fitted, {"ad": ["x", "y", "z"]}, ids=["X", "Y", "Z"])
     return make_explorer_of(fitted, table, "click", index=index)

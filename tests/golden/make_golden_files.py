@@ -105,7 +105,7 @@ def make_all() -> None:
         if not (FOLDER / f"schema{suffix}").exists():
             schema().save(FOLDER / f"schema{suffix}")
     if not (FOLDER / "state-format1.sfm").exists():
-        learner = sf.Learner(fitted, sf.Training(threads=1, batch_size=16))
+        learner = sf.Learner(fitted, sf.Training(threads=1, batch_size=16, learning_rate=0.005))
         learner.update(_hour(), "target")
         learner.save(FOLDER / "state-format1.sfm")
         found["state-format1"] = _updated(FOLDER / "state-format1.sfm")
@@ -123,7 +123,7 @@ def _updated(path: Path) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         for name in (path.name, f"{path.name}.state"):
             shutil.copy(path.with_name(name), folder)
-        learner = sf.Learner.load(Path(folder) / path.name, sf.Training(threads=1, batch_size=16))
+        learner = sf.Learner.load(Path(folder) / path.name, sf.Training(threads=1, batch_size=16, learning_rate=0.005))
         learner.update(_hour(), "target")
         return [float(score) for score in learner.fitted().scores(mixed_table(6, 9), watch=False)]
 

@@ -291,7 +291,7 @@ def test_many_classes():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 150, 1500)
     table = {"x": rng.normal(y, 0.2), "c": rng.choice(list("ab"), 1500)}
-    many = sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1, select_resolutions=False).fit(table, y)
+    many = sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1, effort="fast").fit(table, y)
     p = many.predict_proba(table)
     assert p.shape == (1500, 150)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)

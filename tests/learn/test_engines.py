@@ -10,9 +10,7 @@ import pytest
 
 import splinefm as sf
 
-TRAINING = sf.Training(
-    epochs=3, threads=1, batch_size=64, refit_on_all=False, select_resolutions=False, crosses=None, learning_rate=0.02
-)
+TRAINING = sf.Training(epochs=3, threads=1, batch_size=64, refit_on_all=False, effort="fast", learning_rate=0.02)
 MISSING = """
 import sys
 
@@ -125,9 +123,10 @@ class TestTorch:
         np.testing.assert_allclose(fits[1].scores(table), fits[0].scores(table), atol=0.02)
         assert (fits[1].training.engine, fits[1].training.device) == ("cpu", None)  # a file may go anywhere
 
-    def test_an_update_learns_new_categories(self):
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_an_update_learns_new_categories(self, members):
         old, new = without(visits(400), "amount", "kind"), without(visits(400, 1, "cde"), "amount", "kind")
-        fitted = sf.fit_model(old, "click", model=sf.FwFM(k=4), training=TRAINING)
+        fitted = sf.fit_model(old, "click", model=sf.FwFM(k=4), training=replace(TRAINING, members=members))
         training = replace(fitted.training, engine="torch", device="cpu")
         learners = [sf.Learner(fitted, chosen) for chosen in (fitted.training, training)]
         for _ in range(2):
@@ -143,7 +142,7 @@ class TestTorch:
 
         table = visits(300)
         y, X = table["click"], without(table, "click", "amount", "kind")
-        settings = {"epochs": 2, "batch_size": 64, "n_jobs": 1, "crosses": None, "select_resolutions": False}
+        settings = {"epochs": 2, "batch_size": 64, "n_jobs": 1, "effort": "fast"}
         estimator = sf.SplineFMClassifier(sf.FM(k=4), engine="torch", device="cpu", **settings).fit(X, y)
         other = sf.SplineFMClassifier(sf.FM(k=4), **settings).fit(X, y)
         assert estimator.get_params()["engine"] == "torch" and estimator.get_params()["device"] == "cpu"

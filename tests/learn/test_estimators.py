@@ -107,7 +107,7 @@ def test_defaults_are_those_of_training(kind):
 def test_settings_reach_the_training():
     settings = {"epochs": 3, "batch_size": 50, "learning_rate": 0.03, "l2": 0.1, "smoothness": 0.2}
     more = {"smoothness_order": 1, "optimizer": "adagrad", "average": False, "patience": 2, "refit_on_all": False}
-    more |= {"schedule": "constant", "select_resolutions": False}
+    more |= {"schedule": "constant", "effort": "fast"}
     training = classifier(**settings, **more, random_state=7).fit(TABLE, CLICK).fitted_.training
     assert {name: getattr(training, name) for name in (settings | more)} == settings | more
     assert training.threads == 1 and training.seed == 7

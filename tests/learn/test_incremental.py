@@ -1,5 +1,7 @@
 """Updates: new categories, kept state, nothing half-done."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
 # The lengths of tests/model/test_engine.py: every length is compiled anew.
 MODELS = [sf.FM(k=4), sf.FwFM(k=4), sf.LowRankFwFM(k=4), sf.FmFM(k=3), sf.FFM(k=3), sf.HigherOrderFM(k=3)]
 MODELS.append(sf.FwFM(k=4, third=2))
+ONE_AND_MEANS = [*((model, 1) for model in MODELS), (sf.FwFM(k=4), 2), (sf.FwFM(k=4, third=2), 2)]
 
 
 def clicks(rows, names="abc", shift=0.0, seed=0):
@@ -25,10 +28,10 @@ def as_numbers(table):
     return table.set_column(3, "click", table["click"].cast(pa.int8()))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_new_categories_get_rows_and_old_rows_stay(model):
+@pytest.mark.parametrize(("model", "members"), ONE_AND_MEANS, ids=str)
+def test_new_categories_get_rows_and_old_rows_stay(model, members):
     old, new = as_numbers(clicks(500)), as_numbers(clicks(500, "cde", seed=1))
-    fitted = sf.fit_model(old, "click", model=model, training=TRAINING)
+    fitted = sf.fit_model(old, "click", model=model, training=replace(TRAINING, members=members))
     learner = sf.Learner(fitted, TRAINING)
     before = fitted.scores(old)
     extended = fitted.encoder.extend(new)

@@ -47,7 +47,7 @@ def test_the_learning_rate_ends_with_the_last_epoch():
 
 def test_a_fit_keeps_the_number_that_it_used(monkeypatch, tmp_path):
     monkeypatch.setattr(table_size, "LARGE_TABLE", 50)
-    options = {"threads": 1, "patience": None, "select_resolutions": False, "crosses": None, "refit_on_all": False}
+    options = {"threads": 1, "patience": None, "effort": "fast", "crosses": None, "refit_on_all": False}
     fitted = sf.fit_model(table(), "y", model=sf.FM(k=2), training=sf.Training(**options))
     assert len(fitted.history) == fitted.training.epochs == default_epochs(600) == FEWEST_EPOCHS
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import resource
 import stat
@@ -29,7 +30,8 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.learn.files import container, kinds, modelfile, restore
 from splinefm.learn.losses import Loss
-from splinefm.learn.training import Epoch
+from splinefm.learn.search.entries import SearchEntry
+from splinefm.learn.training import RUNS, Epoch
 from splinefm.model.family import init_params, param_shapes
 from support import examples, random_params
 
@@ -37,6 +39,11 @@ GOLDEN = Path(__file__).parent / "golden"
 TRAINING = sf.Training(epochs=2, batch_size=32, threads=1, l2=1e-4, smoothness=3e-4)
 SMALL = sf.Schema([sf.Numerical("x", sf.Quantile(), sf.BSpline(4)), sf.Categorical("c"), sf.MultiValued("t")])
 ROWS = {"x": [float(i) for i in range(30)], "c": ["ä", "b", None] * 10, "t": [["u"], [], ["v", "u"]] * 10}
+
+
+TRIED = SearchEntry("FM(k=4)", "4 segments", 1e-4, None, 3, ("x × c",), 30, 0.5, 0.01, 4, 1.5, is_chosen=True)
+DIVERGED = replace(TRIED, l2=None, smoothness=1.0, crosses=(), loss=math.inf, error=math.inf, is_chosen=False)
+SEARCH = (TRIED, replace(TRIED, model="ä", is_chosen=False), DIVERGED)
 
 
 def untrained(encoder, model, loss=None, history=()):
@@ -116,6 +123,17 @@ def refused(path, data, match, mmap=False):
 
 
 class TestRoundTrip:
+    def test_what_the_fit_tried(self, small, path):
+        assert "search" not in unpack(path.read_bytes())[0] and sf.load(path).search == ()
+        replace(small, search=SEARCH).save(path)
+        loaded = sf.load(path)
+        assert loaded.search == SEARCH and same_fitted(small, loaded)
+        learner = sf.Learner.load(path)
+        learner.update({**ROWS, "y": [0, 1] * 15}, "y")
+        assert learner.fitted().search == SEARCH
+        replace(small, search=(replace(DIVERGED, error=math.nan),)).save(path)  # inf - inf
+        assert sf.load(path).search == (DIVERGED,)
+
     @pytest.mark.parametrize("name", MODELS)
     @pytest.mark.parametrize("mmap", [False, True])
     def test_scores_are_the_same_to_the_bit(self, encoder, tmp_path, name, mmap):
@@ -631,6 +649,31 @@ class TestHostileDescriptions:
             return refused(path, data, "features")
         refused(path, self.rewrite(path, change), match)
 
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            (setting({}, "search"), "its search is invalid"),
+            (setting(None, "search"), "its search is invalid"),
+            (setting([1.0], "search"), "its search is invalid"),
+            (setting([{"kind": "FM", "k": 4}], "search"), "its search is invalid"),
+            (without("loss", "search", 0), "missing 1 required positional argument: 'loss'"),
+            (setting(1, "search", 0, "future"), "SearchEntry has no setting 'future'"),
+            (setting(5, "search", 0, "model"), "model of SearchEntry is 5"),
+            (setting(["a", 3], "search", 0, "crosses"), "crosses of SearchEntry is"),
+            (setting("x", "search", 0, "loss"), "loss of SearchEntry is x"),
+            (setting(float("nan"), "search", 0, "loss"), "a number that is not finite"),
+            (setting({"float": "-inf"}, "search", 0, "loss"), "its search has the loss -inf"),
+            (setting(-0.1, "search", 0, "error"), "its search has the loss 0.5 ± -0.1"),
+            (setting(-1, "search", 0, "folds"), "its search has the counts"),
+            (setting(1.5, "search", 0, "epochs"), "its search has the counts"),
+            (setting({"float": "inf"}, "search", 0, "seconds"), "a setting of inf seconds"),
+            (setting("yes", "search", 1, "is_chosen"), "is_chosen of SearchEntry is yes"),
+        ],
+    )
+    def test_a_search_that_cannot_be_is_refused(self, small, change, match, tmp_path):
+        replace(small, search=SEARCH).save(tmp_path / "model.sfm")
+        refused(tmp_path / "model.sfm", self.rewrite(tmp_path / "model.sfm", change), match)
+
     NASTY = (
         None,
         -1,
@@ -951,11 +994,40 @@ class TestGolden:
         description["training"] |= {"refit": False, "refine": False}
         (tmp_path / "m.sfm").write_bytes(pack(description, header, payload))
         training = sf.load(tmp_path / "m.sfm").training
-        assert (training.refit_on_all, training.select_resolutions) == (False, False)
+        assert (training.refit_on_all, training.effort, training.members) == (False, "fast", 1)
         description["training"]["refit_on_all"] = True
         (tmp_path / "m.sfm").write_bytes(pack(description, header, payload))
         with pytest.raises(sf.ModelFileError, match="refit_on_all twice"):
             sf.load(tmp_path / "m.sfm")
+
+    def test_files_from_before_the_search_say_what_was_searched(self, tmp_path):
+        description, header, payload = unpack((GOLDEN / "format3-fm.sfm").read_bytes())
+        own = {name: value for name, value in description["training"].items() if name not in ("effort", "time_limit")}
+        own.pop("select_resolutions", None)
+
+        def load(**settings):
+            description["training"] = own | settings
+            (tmp_path / "m.sfm").write_bytes(pack(description, header, payload))
+            return sf.load(tmp_path / "m.sfm")
+
+        for select, crosses in ((True, None), (False, "auto"), (True, 2)):
+            assert load(select_resolutions=select, crosses=crosses).training.effort == "default"
+        training = load(select_resolutions=False, crosses=None).training
+        assert (training.effort, training.time_limit, training.members) == ("fast", None, 1)
+        assert load(select_resolutions=True, crosses=None, effort="fast").training.effort == "fast"
+        for wrong in ({"select_resolutions": "yes"}, {"select_resolutions": [1]}):
+            with pytest.raises(sf.ModelFileError, match="select_resolutions of Training is"):
+                load(**wrong)
+        with pytest.raises(sf.ModelFileError, match="select_resolutions twice"):
+            load(select_resolutions=True, refine=True)
+
+    def test_runs_that_are_gone_keep_their_names(self, small, tmp_path):
+        assert set(RUNS) <= set(kinds.RUN_NAMES)
+        runs = ("first", "by column", "all rows", "update", "half", "crosses")  # the order of their numbers in files
+        assert kinds.RUN_NAMES[: len(runs)] == runs
+        history = tuple(Epoch(i, 0.5, 0.5, 0.01, 1e3, 0.1, run) for i, run in enumerate(kinds.RUN_NAMES, 1))
+        replace(small, history=history).save(tmp_path / "m.sfm")
+        assert sf.load(tmp_path / "m.sfm").history == history
 
     def test_there_is_one_of_every_model_for_every_format(self):
         found = {path.stem for path in GOLDEN.glob("*.sfm")}

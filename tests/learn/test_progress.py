@@ -4,6 +4,7 @@ import io
 import math
 import re
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Epoch
 
-TRAINING = sf.Training(select_resolutions=False, epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
+TRAINING = sf.Training(effort="fast", epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
 
 
 class Clock:
@@ -87,7 +88,7 @@ def test_callbacks_and_verbose_go_together(capsys):
 
 def test_a_stop_is_explained(capsys):
     noise = waves().set_column(1, "y", pa.array(np.random.default_rng(1).normal(size=500)))
-    training = sf.Training(epochs=40, patience=2, threads=1, l2=0.0, smoothness=0.0, select_resolutions=False)
+    training = sf.Training(epochs=40, patience=2, threads=1, l2=0.0, smoothness=0.0, effort="fast")
     fitted = sf.fit_model(noise, "y", loss="squared", training=training, verbose=True)
     best = min(fitted.history, key=lambda entry: entry.validation_loss).epoch
     told = capsys.readouterr().err.splitlines()[-1]
@@ -98,10 +99,15 @@ def test_a_stop_says_of_which_run(capsys):
     rng = np.random.default_rng(0)
     x = rng.random(2000)
     table = {"x": x, "y": np.sin(40 * x) + rng.normal(size=2000)}
-    training = sf.Training(epochs=40, patience=1, learning_rate=0.05, threads=1, l2=0.0, smoothness=0.0)
-    sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training, verbose=True)
-    stops = [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "stopped" in line]
-    assert stops == ["first run stopped", "run with resolutions by column stopped"]
+    training = sf.Training(epochs=40, patience=1, learning_rate=0.05, threads=1, l2=0.0, smoothness=0.0, members=2)
+
+    def stops(effort):
+        own = replace(training, effort=effort)
+        sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=own, verbose=True)
+        return [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "stopped" in line]
+
+    assert stops("fast") == ["first run stopped", "first run stopped"]
+    assert stops("default") == []  # the search fits many settings
 
 
 def test_a_callback_that_stops_is_told(capsys):

@@ -45,7 +45,7 @@ QUICK = sf.Training(
     l2=1e-4,
     smoothness=3e-4,
     refit_on_all=False,
-    select_resolutions=False,
+    effort="fast",
 )
 
 
@@ -158,7 +158,7 @@ def test_history_and_early_stopping():
     table = waves(600)
     seen = []
     noise = table.set_column(2, "y", pa.array(np.random.default_rng(0).normal(size=600)))
-    training = sf.Training(epochs=50, patience=2, threads=1, select_resolutions=False, refit_on_all=False)
+    training = sf.Training(epochs=50, patience=2, threads=1, effort="fast", refit_on_all=False)
     fitted = sf.fit_model(noise, "y", loss="squared", training=training, callbacks=[seen.append])
     assert list(fitted.history) == seen and 3 <= len(seen) < 50
     best = min(range(len(seen)), key=lambda i: seen[i].validation_loss)
@@ -218,7 +218,7 @@ def test_divergence_says_which_penalty_to_lower(settings, advice):
 def test_divergence_with_usual_settings_names_all_that_helps():
     advice = divergence_advice(sf.Training(l2={"x": 1e-3}))
     assert advice == (
-        "lower learning_rate (now 0.005; usually 0.005), or raise l2 of 'x' (now 0.001; usually 0.0001) "
+        "lower learning_rate (now 0.01; usually 0.01), or raise l2 of 'x' (now 0.001; usually 0.0001) "
         "or smoothness (now 0.01; usually 0.01)"
     )
 
@@ -316,7 +316,7 @@ def test_smoothness_of_a_cross_is_the_one_that_was_asked_for(cross, smoothness, 
     table = waves(100).append_column("z", pa.array(np.linspace(0, 1, 100)))
     schema = sf.Schema([sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("group"), cross])
     encoder = sf.fit_encoder(schema, table)
-    *_, groups = make_groups(encoder, sf.Training(smoothness=0.5))
+    *_, groups = make_groups(encoder, sf.Training(smoothness=dict.fromkeys(schema.names, 0.5)))
     assert [(group.smoothness, group.shape) for group in groups] == list(zip(smoothness, shapes, strict=True))
     assert sum(group.size for group in groups) == encoder.layout.fields[-1].n_features
 
@@ -436,7 +436,8 @@ def three_signs(n, seed=0):
 def test_products_of_three_are_learned_where_they_help_and_vanish_elsewhere(target, helps):
     table, other = three_signs(3000), three_signs(1000, 1)
     schema = sf.Schema([sf.Categorical(name) for name in "abc"])
-    training = sf.Training(epochs=12, learning_rate=0.02, l2=3e-3, batch_size=32, refit_on_all=False, threads=1)
+    options = {"refit_on_all": False, "effort": "fast", "threads": 1}
+    training = sf.Training(epochs=12, learning_rate=0.02, l2=3e-3, batch_size=32, **options)
     for third in (0, 4):
         fitted = sf.fit_model(
             table, target, schema=schema, model=sf.FwFM(k=4, third=third), loss="squared", training=training
@@ -581,7 +582,7 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     table = pa.table({"x": rng.random(5000), "c": rng.choice(["a", "b"], 5000), "y": rng.random(5000)})
     for part in range(3):
         pq.write_table(table.slice(part * 2000, 2000), tmp_path / f"{part}.parquet")
-    training = sf.Training(epochs=1, threads=1, refit_on_all=False, select_resolutions=False)
+    training = sf.Training(epochs=1, threads=1, refit_on_all=False, effort="fast")
     fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
     sizes = []
     chunks = fitted.encoder.encode_chunks
@@ -642,7 +643,7 @@ class TestJudge:
         table = {"x": rng.normal(size=400), "y": rng.normal(size=400)}
         runs = []
         monkeypatch.setattr(Judge, "as_good", property(lambda self: 2, lambda self, value: None), raising=False)
-        training = sf.Training(epochs=4, threads=1, patience=None, crosses=None, select_resolutions=False)
+        training = sf.Training(epochs=4, threads=1, patience=None, effort="fast")
         sf.fit_model(table, "y", loss="squared", training=training, callbacks=[lambda epoch: runs.append(epoch.run)])
         assert runs == ["first"] * 4 + ["all rows"] * 2
 

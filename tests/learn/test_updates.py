@@ -26,8 +26,9 @@ from splinefm.learn.updates import state as states
 from splinefm.learn.updates.files import rejected_path
 from support import examples
 
-TRAINING = sf.Training(epochs=3, threads=1, crosses=None, select_resolutions=False, refit_on_all=False)
+TRAINING = sf.Training(epochs=3, threads=1, effort="fast", refit_on_all=False)
 MODELS = [sf.FM(k=4), sf.FwFM(k=3, third=2), sf.LowRankFwFM(k=4), sf.FmFM(k=3), sf.FFM(k=3), sf.HigherOrderFM(k=3)]
+ONE_AND_MEANS = [*((model, 1) for model in MODELS), (sf.FM(k=4), 3), (sf.FwFM(k=3, third=2), 3), (sf.FmFM(k=3), 3)]
 pytestmark = pytest.mark.filterwarnings("ignore::splinefm.DriftWarning")
 
 
@@ -77,10 +78,10 @@ def saved(fitted, tmp_path_factory):
 
 class TestSeries:
     @pytest.mark.parametrize("optimizer", ["adamw", "adagrad"])
-    @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-    def test_updates_of_a_file_equal_one_long_run(self, model, optimizer, tmp_path):
+    @pytest.mark.parametrize(("model", "members"), ONE_AND_MEANS, ids=str)
+    def test_updates_of_a_file_equal_one_long_run(self, model, members, optimizer, tmp_path):
         schema = sf.Schema([sf.Numerical("x", basis=sf.BSpline(segments=4)), sf.Categorical("c", min_count=3)])
-        start = fit(model, schema=schema, training={"optimizer": optimizer})
+        start = fit(model, schema=schema, training={"optimizer": optimizer, "members": members})
         path, learner = tmp_path / "model.sfm", sf.Learner(start)
         start.save(path)
         for number, rows in enumerate(hours(3)):

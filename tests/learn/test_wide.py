@@ -10,12 +10,12 @@ from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
 from splinefm.learn import fitting
 from splinefm.learn.estimators.studies import open_task
-from splinefm.learn.fitting import MOST_FIELDS_IN_PAIRS, default_model
+from splinefm.learn.fitting import MAX_FIELDS_IN_PAIRS, default_model
 from splinefm.learn.tuning.trials import Experiment
 from splinefm.model.family import init_params, pace_of
 
 
-def wide_table(n_rows=600, n_columns=MOST_FIELDS_IN_PAIRS + 4):
+def wide_table(n_rows=600, n_columns=MAX_FIELDS_IN_PAIRS + 4):
     """Noise, and a target that follows the first two columns."""
     rng = np.random.default_rng(0)
     table = {f"x{i}": rng.normal(size=n_rows) for i in range(n_columns)}
@@ -32,14 +32,14 @@ def fitted():
 @pytest.fixture
 def small_table(monkeypatch):
     """A table that is wide because few columns are many already."""
-    monkeypatch.setattr(fitting, "MOST_FIELDS_IN_PAIRS", 20)
+    monkeypatch.setattr(fitting, "MAX_FIELDS_IN_PAIRS", 20)
     return wide_table(40, 24)
 
 
 @pytest.mark.thorough
 def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
-    assert default_model(MOST_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
-    assert default_model(MOST_FIELDS_IN_PAIRS + 1) == sf.FM(k=16)
+    assert default_model(MAX_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
+    assert default_model(MAX_FIELDS_IN_PAIRS + 1) == sf.FM(k=16)
     assert fitted.model == sf.FM(k=16)
     assert not any(values.size >= len(fitted.encoder.fields) ** 2 for values in fitted.params.values())
 
@@ -58,8 +58,8 @@ def test_the_progress_says_which_model_was_chosen_and_why(small_table, capsys):
 def test_the_default_model_of_an_experiment_is_that_of_a_fit(small_table):
     schema = sf.infer_schema(small_table, target="y")
     estimator = sf.SplineFMClassifier(schema=schema, epochs=1, n_jobs=1)
-    task = open_task(estimator, small_table, None, None, "y", None)
-    assert Experiment(task, None, "loss").base.settings.model == sf.FM(k=16)
+    task, model = open_task(estimator, small_table, None, None, "y", None)
+    assert model is None and Experiment(task, model, "loss").space.base.model == sf.FM(k=16)
 
 
 @pytest.mark.thorough  # a fit of hundreds of columns

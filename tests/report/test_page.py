@@ -1,11 +1,15 @@
 """The page of `splinefm explain` shows the facts, whatever the columns are called."""
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pages import BREAKOUT, FORMULA, QUOTES, SCRIPT, Reader
+from splinefm.learn.remarks.evidence import Evidence
+from splinefm.learn.search.entries import SearchEntry
 from splinefm.report import explanation as module
 from splinefm.report.explanation import ExplainRequest, explain_file
 from splinefm.report.markup import Html, escaped, joined, table, tag
@@ -99,3 +103,28 @@ def test_html_is_escaped_unless_it_is_html():
 
 def test_the_template_is_part_of_the_package():
     assert (Path(module.__file__).parent / "page.html").is_file()
+
+
+def test_remarks_on_the_fit_are_shown(run, fitted, table, write, tmp_path):
+    """The name of a column in them does nothing."""
+    evidence = Evidence(100, 0.0, 0.0, 0.1, 0.7, 0.1, column="<b>paid", column_share=1.0)
+    for name, found in (("leaked", evidence), ("usual", None)):
+        replace(fitted, evidence=found).save(tmp_path / f"{name}.sfm")
+        run("explain", f"{name}.sfm", write(table, tmp_path / "t.csv"), "--out", name)
+    leaked, usual = ((tmp_path / name / "index.html").read_text() for name in ("leaked", "usual"))
+    assert "Remark: &#x27;&lt;b&gt;paid&#x27; alone explains 100.0%" in leaked.replace("&#39;", "&#x27;")
+    assert "Remark:" not in usual
+
+
+def test_what_the_fit_tried_is_listed(run, fitted, table, write, tmp_path):
+    chosen = SearchEntry("FM(k=2)", "8 segments", 1e-4, None, 2, ("<b>paid",), 30, 0.5, 0.01, 4, 1.5, is_chosen=True)
+    others = (replace(chosen, crosses=(), loss=0.6 + i, is_chosen=False) for i in range(24))
+    for name, search in (("searched", (chosen, *others)), ("plain", ())):
+        replace(fitted, search=search).save(tmp_path / f"{name}.sfm")
+        told = run("explain", f"{name}.sfm", write(table, tmp_path / "t.csv"), "--out", name, "--json").stdout
+        assert len(json.loads(told)["model"]["search"]) == len(search)
+    searched, plain = ((tmp_path / name / "index.html").read_text() for name in ("searched", "plain"))
+    assert "What the fit tried" not in plain and "<b>paid" not in searched
+    text = " ".join(Reader(searched).texts)
+    assert "What the fit tried" in text and "The best 20 of 25 settings." in text
+    assert "30 epochs, crosses <b>paid" in text and "0.5 ± 0.01" in text and text.count("(chosen)") == 1

@@ -40,6 +40,14 @@ class EngineName(StrEnum):
     TORCH = "torch"
 
 
+class EffortName(StrEnum):
+    """How much a fit searches."""
+
+    FAST = "fast"
+    DEFAULT = "default"
+    BEST = "best"
+
+
 class LossName(StrEnum):
     """The losses, and the choice by the target."""
 
@@ -104,7 +112,10 @@ CrossesFound = Annotated[
 ]
 Model = Annotated[
     ModelName | None,
-    typer.Option(help="Model. Default: fwfm with k = 16 and third = 16; fm beyond 256 fields.", rich_help_panel=_MODEL),
+    typer.Option(
+        help="Model. Default: the search decides; without one, fwfm with k = 16 and third = 16, fm beyond 256 fields.",
+        rich_help_panel=_MODEL,
+    ),
 ]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
@@ -137,10 +148,14 @@ Delta = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    count_option("Maximum number of passes over the data. Default: 20, fewer beyond 1,000,000 rows.", _TRAINING),
+    count_option("Maximum number of passes over the data. Default: 30, fewer beyond 1,000,000 rows.", _TRAINING),
 ]
 Patience = Annotated[
-    int | None, count_option("Stop after this many epochs without a better validation loss.", _TRAINING)
+    int | None,
+    count_option(
+        "Stop after this many epochs without a better validation loss. Default: a fifth of --epochs, at least 4.",
+        _TRAINING,
+    ),
 ]
 BatchSize = Annotated[int | None, count_option("Rows per step.", _TRAINING)]
 LearningRate = Annotated[float | None, amount_option("Peak learning rate.", _TRAINING)]
@@ -163,7 +178,24 @@ Average = Annotated[
         rich_help_panel=_TRAINING,
     ),
 ]
-Members = Annotated[int | None, count_option("Train so many models and average their scores.", _TRAINING)]
+Members = Annotated[
+    int | None, count_option("Train this many models and average their scores. Default: the search decides.", _TRAINING)
+]
+Effort = Annotated[
+    EffortName,
+    typer.Option(
+        help="How much to search for settings that are not given: bases, penalties, the model, crosses.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which the fit ends with the best model so far.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
 Engine = Annotated[
     EngineName | None,
     typer.Option(

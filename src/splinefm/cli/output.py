@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from splinefm._wording import number, visible
@@ -58,6 +58,12 @@ def print_lines(text: str) -> None:
     print(visible(text, lines=True))
 
 
+def print_remarks(remarks: Sequence[Mapping[str, Any]]) -> None:
+    """Print the remarks on a fit below an empty line, if there are any."""
+    if remarks:
+        print_lines("\n" + "\n".join(f"remark: {remark['text']}" for remark in remarks))
+
+
 def say(text: str) -> None:
     """Print a line to standard error, for what is not part of the result."""
     print(visible(text, lines=True), file=sys.stderr, flush=True)
@@ -77,6 +83,27 @@ def study_line(about: dict[str, Any]) -> str:
     settings = ", ".join(f"{name}={_short(value)}" for name, value in about["params"].items())
     measured = f"{about['metric']} {number(about['value'])}"
     return f"trial {about['best_trial']} of {about['trials']} with {measured}{before}: {settings}"
+
+
+def print_search(entries: Sequence[Mapping[str, Any]], n_shown: int) -> None:
+    """Print the best of the settings that a fit has tried below an empty line, if there are any."""
+    if not entries:
+        return
+    rows = [
+        [
+            entry["text"],
+            number(entry["value"]),
+            f"± {number(entry['value_error'], '.2g')}",
+            str(entry["folds"]),
+            number(entry["seconds"], ".1f"),
+            "chosen" if entry["is_chosen"] else "",
+        ]
+        for entry in entries[:n_shown]
+    ]
+    which = f"the best {len(rows)} of {len(entries):,} settings" if len(entries) > len(rows) else "all settings"
+    heads = ["setting", f">{entries[0]['metric']}", ">error", ">parts", ">seconds", ""]
+    print()
+    print_table(heads, rows, f"what the fit tried, judged by parts of the rows that were held out: {which}")
 
 
 def loss_text(about: dict[str, Any]) -> str:

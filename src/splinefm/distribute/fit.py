@@ -115,7 +115,7 @@ class RankFit:
         check_trainable(self.model)
         training = self.training
         training.check_fields(self.schema.names)
-        if training.members > 1:
+        if (training.members or 1) > 1:
             raise ValueError(
                 f"{setting('members')} {training.members} is for one machine; on several ranks, fit with other seeds "
                 "and average the predictions"
@@ -200,7 +200,7 @@ def for_ranks(training: Training, ranks: Ranks) -> Training:
     """
     threads = max(1, count_threads(training.threads) // ranks.local_size)
     torch.set_num_threads(1 if training.threads is None else threads)
-    return replace(training, threads=threads, refit_on_all=False, select_resolutions=False, crosses=None, members=1)
+    return replace(training, threads=threads, refit_on_all=False, effort="fast", crosses=None, members=1)
 
 
 def _with_classes(loss: Loss, target: str, rows: ParquetRows, ranks: Ranks) -> Loss:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from splinefm._wording import for_reader
 from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
 from splinefm.learn.files.modelfile import load_identified
 from splinefm.learn.files.parts import Entry
@@ -115,9 +116,12 @@ def open_old(path: str | Path) -> OldModel:
         fitted, identity = load_identified(path, mmap=True)
         pieces = partial(pieces_of, fitted)
         old = OldModel(head_of(fitted), pieces, fitted.table_scorer, identity)
-    members = old.head.training.members
+    members = old.head.training.members or 1
     if members > 1:
-        raise ValueError(f"a model with members={members} is the mean of several fits and has no updates; fit it again")
+        raise ValueError(
+            f"a model with members={members} is the mean of several fits, which one machine updates: update it there, "
+            f"{for_reader('with sf.update_model', 'without --ranks')}"
+        )
     return old
 
 

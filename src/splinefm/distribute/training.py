@@ -294,7 +294,7 @@ class Job:
             state.best = None if last else state.epoch
             if not last:
                 self.checkpoints.save("best", state.epoch, tables_of(self.model), {"epoch": state.epoch + 1})
-        patience = self.training.patience
+        patience = self.training.most_waiting(self.n_rows)
         if patience is not None and state.epoch - best >= patience:
             self.progress.say(f"stopped: no better validation loss since epoch {best + 1}")
             return True

@@ -19,8 +19,9 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
+from splinefm.encode.identifiers import are_called_identifiers, name_words
 from splinefm.encode.recurrence import are_amounts, are_coordinates, are_too_large, find_atoms
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import Field, Question, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
 from splinefm.encode.tables.columns import (
     Lists,
@@ -49,8 +50,6 @@ FEW_VALUES = 10
 # Integers have at most 64 bits. Floats beyond 2^53 have no fractions, which does not make them names.
 LARGEST_WHOLE = 2.0**64
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
-# Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
-_IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
 ROWS_PER_IDENTIFIER = 4
 # Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
 NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
@@ -68,8 +67,6 @@ MANY_COLUMNS = 256
 # Rows per segment there, from 8 to the 20 segments of `BSpline()`.
 ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
 _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
-# Parts of reasons that ask the user something, or tell of a choice that they may want to change.
-ASKS = ("an identifier?", "may be read in two ways", "if these are", "for a curve over the day", "hardly recur")
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
@@ -94,7 +91,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        times as many rows as distinct values, and so do integers beyond 2^53 that floats cannot tell apart.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
        more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Where there are
-       more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at most 20.
+       more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at most 20. The reason
+       asks about integers that may be names, such as those that recur in a column `user` or `customer_no`.
 
     Only the first 500,000 rows are read.
 
@@ -177,9 +175,8 @@ def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     if pa.types.is_boolean(kind):
         return _categorical(name, column, "booleans")
     if not (is_number(kind) or pa.types.is_duration(kind)):
-        return _categorical(
-            name, column, f"values of type {kind}", _clock_words(name) if pa.types.is_time(kind) else ""
-        )
+        words = _clock_words(name) if pa.types.is_time(kind) else ""
+        return _categorical(name, column, f"values of type {kind}", words, asks=bool(words))
     x = as_numbers(column, name)
     if pa.types.is_integer(kind) and are_too_large(column, x):
         return _categorical(name, column, "integers too large for a quantity,")
@@ -190,16 +187,16 @@ def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
     longest = int(np.diff(lists.offsets).max(initial=0))
     if are_coordinates(kind, lists):
         why = f"lists of up to {longest} numbers that hardly recur, such as an embedding"
-        return _left_out(name, f"{why}; make a numerical column of each coordinate")
+        return _left_out(name, f"{why}; make a numerical column of each coordinate", asks=True)
     return _one(MultiValued(name), f"lists of up to {number_of(longest, 'value')}")
 
 
-def _one(field: Field, reason: str) -> _Choice:
-    return [field], {field.name: reason}
+def _one(field: Field, reason: str, asks: bool = False) -> _Choice:
+    return [field], {field.name: (Question if asks else str)(reason)}
 
 
-def _left_out(name: str, why: str) -> _Choice:
-    return [], {name: f"left out: {why}"}
+def _left_out(name: str, why: str, asks: bool = False) -> _Choice:
+    return [], {name: (Question if asks else str)(f"left out: {why}")}
 
 
 # Text
@@ -231,6 +228,7 @@ def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArr
             "text",
             f", dates such as {present[0].as_py()!r} that may be read in two ways: use "
             f'sf.Timestamp({name!r}, format="%m/%d/%Y") or "%d/%m/%Y"',
+            asks=True,
         )
     times, stray = parse_times(text, format)
     if not stray.sum() <= (1.0 - NEARLY_ALL) * len(present):
@@ -297,16 +295,16 @@ def _mixture_words(name: str, present: pa.LargeStringArray) -> str:
     )
 
 
-def _categorical(name: str, column: pa.Array, what: str, remark: str = "") -> _Choice:
+def _categorical(name: str, column: pa.Array, what: str, remark: str = "", asks: bool = False) -> _Choice:
     counts = CategoryCounts()
     counts.update(as_categories(column, name))
     distinct = counts.n_distinct()
     reason = f"{what} with {number_of(distinct, 'distinct value')}{remark}"
     if distinct <= MANY_CATEGORIES:
-        return _one(Categorical(name), reason)
-    if distinct > 0.9 * len(column):
+        return _one(Categorical(name), reason, asks)
+    if one_per_row := distinct > 0.9 * len(column):
         reason += f", {_ONE_PER_ROW}"
-    return _one(Categorical(name, min_count=MIN_COUNT), reason)
+    return _one(Categorical(name, min_count=MIN_COUNT), reason, asks or one_per_row)
 
 
 # Dates
@@ -364,7 +362,7 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
     if len(value) <= FEW_VALUES and is_whole:
         distinct = number_of(len(value), "distinct value")
         return _one(Categorical(name), f"integers with only {distinct}{_or_quantity(name)}{words}")
-    if is_whole and _IDENTIFIER.search(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
+    if is_whole and are_called_identifiers(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
         reason = f"integers with {len(value):,} distinct values, identifiers by their name{_or_quantity(name)}{words}"
         return _one(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
     if are_amounts(value, count):
@@ -372,14 +370,16 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         return _one(Categorical(name), reason)
     reason = f"numbers with {number_of(len(value), 'distinct value')}"
     times = _time_words(name, value) if is_whole else ""
-    if is_whole and not times and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
+    if one_per_row := is_whole and not times and len(value) > max(MANY_CATEGORIES, 0.9 * len(x)):
         reason += f", {_ONE_PER_ROW}"
+    names = name_words(name, value, count) if is_whole and not times and not one_per_row else ""
     atoms = find_atoms(value, count)
     if len(atoms):
         shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
         reason += f"; {shares} too frequent to be a quantity: special"
     basis, special = _basis(len(value)), tuple(value[atoms].tolist())
-    return _one(Numerical(name, basis=basis, special=special, decimal=decimal, text=text), reason + words + times)
+    field = Numerical(name, basis=basis, special=special, decimal=decimal, text=text)
+    return _one(field, reason + words + times + names, asks=bool(one_per_row or times or names))
 
 
 def _time_words(name: str, value: FloatArray) -> str:

@@ -36,6 +36,17 @@ _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*_FIELD_KINDS, *TRANSFORMS, *BASES)}
 
 
+class Question(str):
+    """A reason of a schema that asks the user something, or tells of a choice that they may want to change."""
+
+    __slots__ = ()
+
+
+def asks(reason: str) -> bool:
+    """Return whether a reason asks the user something; those that were read from a file do not."""
+    return isinstance(reason, Question)
+
+
 @dataclass(frozen=True, init=False)
 class Schema:
     """The fields of a model, in order.

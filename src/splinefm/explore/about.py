@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from splinefm._wording import number
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.slots import expand_windows
-from splinefm.learn.description import predicted_thing
+from splinefm.learn.description import describe_search, predicted_thing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.view.formats import axis_format
 
-_POINTS, _MOST_FUNCTIONS = 257, 64
+_POINTS, _MOST_FUNCTIONS, _MOST_SETTINGS = 257, 64, 20
 _SCORES = {
     "logistic": "score (log-odds)",
     "identity": "score (standardized target)",
@@ -72,8 +73,30 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
         "unit_scale": scale,
         "unit_zero": zero,
         "ranking": ranking,
+        "search": _search(fitted),
         "columns": {name: _shapes(item) for name, item in Sources(fitted.encoder.schema).fields.items()},
     }
+
+
+def _search(fitted: Fitted) -> dict[str, Any] | None:
+    """The settings that the fit has tried as a table of text, the best first; None if there are none."""
+    entries = describe_search(fitted)
+    if not entries:
+        return None
+    heads = ["setting", f"{entries[0]['metric']} on held-out rows", "standard error", "parts of the rows", "seconds"]
+    rows = [
+        [
+            entry["text"],
+            number(entry["value"]),
+            number(entry["value_error"], ".2g"),
+            str(entry["folds"]),
+            number(entry["seconds"], ".1f"),
+        ]
+        for entry in entries[:_MOST_SETTINGS]
+    ]
+    chosen = [i for i, entry in enumerate(entries[:_MOST_SETTINGS]) if entry["is_chosen"]]
+    some = f", the best {len(rows)} of {len(entries):,} settings" if len(entries) > len(rows) else ""
+    return {"title": f"What the fit tried{some}", "columns": heads, "rows": rows, "chosen": chosen}
 
 
 def _short(loss: Loss) -> str:

@@ -34,7 +34,9 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
         "classes": fitted.classes,
         "prediction": predicted_thing(fitted),
         "rows": fitted.encoder.n_rows,
-        "half": fitted.has_half,
+        "sample": fitted.has_sample,
+        "remarks": describe_remarks(fitted),
+        "search": describe_search(fitted),
     }
 
 
@@ -86,6 +88,11 @@ def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
     ]
 
 
+def describe_remarks(fitted: Fitted) -> list[dict[str, Any]]:
+    """Return a dict for each remark on the fit: its kind, columns and numbers, and its words."""
+    return [{**asdict(remark), "kind": remark.kind.value, "text": str(remark)} for remark in fitted.remarks]
+
+
 def describe_validation(fitted: Fitted) -> dict[str, Any]:
     """Return the number of epochs, and the best one with its validation metric."""
     best = best_epoch(fitted.history)
@@ -113,6 +120,26 @@ def describe_study(study: StudySummary) -> dict[str, Any]:
         "params": dict(best.params),
         "table": study.table,
     }
+
+
+def describe_search(fitted: Fitted) -> list[dict[str, Any]]:
+    """Return a dict for each setting that the fit has tried, the chosen one first, with its loss as the metric.
+
+    The error of the metric is half of the difference that two standard errors of the loss make.
+    """
+    metric = fitted.loss.metric
+    return [
+        {
+            **asdict(entry),
+            "text": str(entry),
+            "metric": fitted.loss.metric_name,
+            "value": metric(entry.loss),
+            "value_error": (metric(entry.loss + entry.error) - metric(max(0.0, entry.loss - entry.error))) / 2.0
+            if math.isfinite(entry.loss + entry.error)
+            else math.inf,
+        }
+        for entry in fitted.search
+    ]
 
 
 def predicted_thing(fitted: Fitted) -> str:

@@ -17,8 +17,11 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import counted
 from splinefm.learn.losses import Loss
+from splinefm.learn.remarks.evidence import Evidence
+from splinefm.learn.remarks.find import Remark, find_remarks
+from splinefm.learn.search.entries import SearchEntry
 from splinefm.learn.targets.labels import Classes, Label, listed
-from splinefm.learn.training import Epoch, Training, best_epoch
+from splinefm.learn.training import SAMPLED, Epoch, Training, best_epoch
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel, Params, params_of
 from splinefm.model.scores import BatchScorer
@@ -50,8 +53,10 @@ class Fitted:
         One entry per epoch of training.
     training : Training
         How the model was trained, including the penalties.
-    study : StudySummary, optional
-        The search that found the settings, if `sf.tune` fitted the model.
+    study, evidence : StudySummary and Evidence, optional
+        The search that found the settings, if `sf.tune` fitted the model; what the held-out rows told: see `remarks`.
+    search : tuple of SearchEntry
+        The settings that the fit tried by itself, the chosen one first; a mixture has several that were chosen.
 
     Examples
     --------
@@ -69,19 +74,35 @@ class Fitted:
     history: tuple[Epoch, ...] = ()
     training: Training = field(default_factory=Training)
     study: StudySummary | None = None
+    evidence: Evidence | None = None
+    search: tuple[SearchEntry, ...] = ()
 
     def __repr__(self) -> str:
         best = best_epoch(self.history)
         value = math.nan if best is None else self.loss.metric(best.validation_loss)
         measured = "" if math.isnan(value) else f", validation {self.loss.metric_name} {value:.5g}"
         names = counted("field", self.encoder.schema.names)
-        rows = f"{'half of ' if self.has_half else ''}{self.encoder.n_rows:,} rows"
+        rows = f"{'a sample of ' if self.has_sample else ''}{self.encoder.n_rows:,} rows"
         return f"Fitted({self.model}, {self.loss} loss, {rows}{measured}, {names})"
 
     @property
-    def has_half(self) -> bool:
-        """Whether the parameters are those of half of the rows, since the user stopped the fit that early."""
-        return any(epoch.run == "half" for epoch in self.history)
+    def has_sample(self) -> bool:
+        """Whether the parameters are those of a sample of the rows, since the user stopped the fit that early."""
+        return any(epoch.run in SAMPLED for epoch in self.history)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What may be wrong with the table or the fit, with a way out; printed, each is a sentence or two.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": np.arange(500) % 7, "click": np.arange(500) * 37 % 101 % 2}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> [remark.kind.value for remark in fitted.remarks]
+        ['no gain']
+        """
+        return find_remarks(self.evidence, self.training)
 
     @property
     def classes(self) -> Classes | None:
@@ -96,8 +117,8 @@ class Fitted:
     def for_class(self, label: Label) -> Fitted:
         """Return the model of the score of one class, if there are more than two: a view, without copies.
 
-        Everything that needs one score per row takes it: segments, Shapley values, dependence, importance, bins,
-        rankings, and exports. Its predictions are its scores, because a probability needs the scores of all classes.
+        All that needs one score per row takes it: segments, Shapley values, importance, bins, rankings, and exports.
+        Its predictions are its scores, because a probability needs the scores of all classes.
 
         Parameters
         ----------
@@ -177,7 +198,7 @@ class Fitted:
     def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
         """Return predictions for all rows: probabilities, means, rates or quantiles; see `Loss`.
 
-        For more than two classes (softmax), the probabilities have shape (n, classes).
+        The probabilities of more than two classes have shape (n, classes).
 
         Parameters
         ----------
@@ -186,8 +207,8 @@ class Fitted:
         """
         return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
 
-    # The methods below import against the order of the folders: users look for views, scorers and exports on the model
-    # that they hold. The imports happen in the call, so that importing learn needs none of the later folders.
+    # The methods below import against the order of the folders: users look for them on the model that they hold. The
+    # imports happen in the call, so that importing learn needs none of the later folders.
 
     def segment(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from splinefm._wording import number_of
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.tables.open import open_table
@@ -20,26 +22,28 @@ from splinefm.learn.arguments import (
     homes,
 )
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
-from splinefm.learn.refine.centering import center
-from splinefm.learn.refine.crosses import with_reasons, without_found
-from splinefm.learn.refine.resolutions import select_resolutions
-from splinefm.learn.refine.search import Found, add_crosses
+from splinefm.learn.remarks.alone import with_column
 from splinefm.learn.rows.chunks import Chunks, prepare_chunks
 from splinefm.learn.rows.held_out import as_share
 from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import rows_of_twin, run_training, settings_for, train_part
+from splinefm.learn.search.centering import center
+from splinefm.learn.search.crosses import found_reasons, with_reasons, without_found
+from splinefm.learn.search.search import Found, can_search, search, what_is_open
+from splinefm.learn.search.setting import Setting
 from splinefm.learn.targets.labels import Classes, ClassWeight
-from splinefm.learn.training import Callback, Run, Trained, Training, check_training
+from splinefm.learn.training import Callback, Trained, Training, check_training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine
-from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
+from splinefm.model.family import FM, AnyModel, FwFM, check_trainable, mean_model
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
 # See docs/decisions.md.
-DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
+# The share of a time limit that the search takes at most.
+SEARCH_SHARE = 0.6
+DEFAULT_MODEL, DEFAULT_OF_MANY, MAX_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
 _SAME = {"random_state": "seed", "n_jobs": "threads"}
 _ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
 
@@ -127,7 +131,8 @@ def fit_model(
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        By default, FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
+        By default, the search chooses one: see `effort` of `Training`. It begins with FwFM(k=16, third=16), or with
+        FM(k=16) for more than 256 fields, which are the defaults where nothing is searched.
     loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss
         The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`, or classes, of
         which some may have no rows. Softmax is for more than two classes, with a score for each.
@@ -147,7 +152,7 @@ def fit_model(
         sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
         the target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
-        Functions that are called with an `Epoch` after every epoch, except in runs on half of the rows. If one returns
+        Functions that are called with an `Epoch` after every epoch, except in those of the search. If one returns
         True, the fit stops: the best epoch so far becomes the model, and no further run begins.
     verbose : bool
         Report progress on standard error: a live line on a terminal, plain lines elsewhere.
@@ -226,59 +231,100 @@ def fit_task(
     callbacks: Sequence[Callback],
     progress: Progress,
     study: StudySummary | None = None,
+    found: Found | None = None,
 ) -> FitResult:
-    """Fit a model; if the user stops, return the best one so far."""
-    n_fields = len(task.schema)
+    """Fit a model; if the user stops, return the best one so far. Nothing is searched if the setting is given."""
+    begin = time.monotonic()
     given = without_found(task.training, task.schema, progress)
     given.check_fields(task.schema.names)
-    chosen = model or default_model(n_fields)
-    check_trainable(chosen)
-    check_members(chosen, given.members)
+    check_trainable(model or default_model(len(task.schema)))
     find_engine(given.engine, given.device)
-    chunks = make_chunks(task.source(), task.loss, task.validation, given, progress, task.class_weight)
-    training = settings_for(given, task.schema, chunks.encoder.n_rows)
-    if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
-        progress.say(f"model: {describe_default(n_fields)}")
-    found = add_crosses(chosen, chunks, given, training, progress)
-    found, trained = _train_found(chosen, found, Found(chunks, training), callbacks, progress)
-    chunks, training = found.chunks, found.training
-    if found.half is None:
-        chunks, trained = select_resolutions(chosen, chunks, trained, training, callbacks, progress)
-    trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
-    members, left = [trained.params], trained.left
-    if not trained.interrupted:
-        left = _add_members(members, chosen, chunks, training, callbacks, progress)
-    chosen, params = mean_model(chosen, members, chunks.encoder.layout)
+    if found is None:
+        chunks = make_chunks(task.source(), task.loss, task.validation, given, progress, task.class_weight)
+        deadline = None if given.time_limit is None else begin + SEARCH_SHARE * given.time_limit
+        found = find_setting(task.schema, model, chunks, given, deadline, progress)
+    chunks, chosen = found.chunks, found.setting.model
+    training = settings_for(found.setting.training, chunks.source.schema, chunks.encoder.n_rows)
+    again = bool(callbacks) or training.engine != "cpu"
+    callbacks = _with_limit(callbacks, given, begin)
+    members, left = _train_members(found, training, given.members, again, callbacks, progress)
+    first = members[0]
+    evidence = with_column(first.evidence, chosen, first.params, chunks)
+    chosen, params = mean_model(chosen, [each.params for each in members], chunks.encoder.layout)
+    if training.refit_on_all and not first.interrupted and (whole := chunks.whole()) is not None:
+        params = center(chosen, params, whole, chunks.loss)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_reasons(chunks.encoder, chunks.source.schema, task.schema)
-    fitted = Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study)
+    fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, study, evidence, found.entries)
     return FitResult(fitted, chunks, left)
 
 
-def _train_found(
-    model: AnyModel, found: Found, plain: Found, callbacks: Sequence[Callback], progress: Progress
-) -> tuple[Found, Trained]:
-    """Train with the crosses that were found, or without them if that diverges.
+def find_setting(
+    schema: Schema,
+    model: AnyModel | None,
+    chunks: Chunks,
+    given: Training,
+    deadline: float | None,
+    progress: Progress,
+) -> Found:
+    """Return the best setting that the search of a fit finds until the deadline, or the one to begin with."""
+    n_fields = len(schema)
+    base = Setting(schema, model or default_model(n_fields), given)
+    if model is None and n_fields > MAX_FIELDS_IN_PAIRS:
+        progress.say(f"model: {describe_default(n_fields)}")
+    found = None
+    if can_search(chunks, given):
+        is_open = what_is_open(schema, model, given)
+        found = search(base, is_open, chunks, given, progress, deadline)
+    if found is None:
+        return Found(base, chunks)
+    progress.say(f"search: tried {number_of(len(found.entries), 'setting')}; chosen: {found.entries[0]}")
+    for name, reason in found_reasons(found.chunks.source.schema, schema).items():
+        progress.say(f"{name!r} {reason}")
+    return found
 
-    A user who stops before there is a first epoch gets the model of half of the rows, if there is one.
+
+def _train_members(
+    found: Found,
+    training: Training,
+    n_members: int | None,
+    again: bool,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> tuple[list[Trained], str]:
+    """Return the trained members of the model, and what Ctrl-C has left.
+
+    The search has fitted them. They are fitted `again` if the user wants to hear of it, or by another engine.
     """
-    if found.half is not None and found.half.interrupted:
-        return found, found.half
-    run: Run = "first" if found.chunks.encoder.schema.crosses == plain.chunks.encoder.schema.crosses else "crosses"
-    try:
-        # Resolutions by column that are still to be chosen bring another run before the one on all rows.
-        is_last = found.half is not None or not found.training.select_resolutions
-        whole = rows_of_twin(model, found.chunks, found.training, callbacks) if is_last else None
-        return found, train_part(model, found.chunks, found.training, callbacks, progress, run, whole)
-    except Diverged:
-        if run == "first":
-            raise
-        return _train_found(model, plain, plain, callbacks, progress)
-    except KeyboardInterrupt:
-        if found.half is None:
-            raise
-        return found, found.half.without_next()
+    n = n_members or max(1, len(found.members))
+    if found.is_interrupted:
+        first = found.members[0] if found.members else found.of_sample()
+        left = "the best setting of the search so far is kept"
+        return [first._replace(interrupted=True, left=left)], left
+    fitted = [] if again else found.members[:n]
+    model, chunks = found.setting.model, found.chunks
+    if n == len(fitted) > 1:
+        return fitted, ""
+    if fitted:
+        first = fitted[0]
+    else:
+        first = train_part(
+            model, chunks, training, callbacks, progress, whole=rows_of_twin(model, chunks, training, callbacks)
+        )
+    first = _refit_on_all(model, chunks, first, training, callbacks, progress)
+    members, left = [first], first.left
+    if not first.interrupted:
+        left = _add_members(members, n, model, chunks, training, callbacks, progress)
+    return members, left
+
+
+def _with_limit(callbacks: Sequence[Callback], given: Training, begin: float) -> Sequence[Callback]:
+    """Return the callbacks, with one more that ends a run when the time is up."""
+    if given.time_limit is None:
+        return callbacks
+    end = begin + given.time_limit
+    return [*callbacks, lambda epoch: time.monotonic() >= end]
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
@@ -299,12 +345,12 @@ def default_model(n_fields: int) -> AnyModel:
     >>> default_model(40), default_model(5000)
     (FwFM(k=16, third=16), FM(k=16))
     """
-    return DEFAULT_MODEL if n_fields <= MOST_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
+    return DEFAULT_MODEL if n_fields <= MAX_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
 
 
 def describe_default(n_fields: int) -> str:
     """Describe the default model, and say why it differs from the usual one if it does."""
-    if n_fields <= MOST_FIELDS_IN_PAIRS:
+    if n_fields <= MAX_FIELDS_IN_PAIRS:
         return str(DEFAULT_MODEL)
     pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"
     return f"{DEFAULT_OF_MANY} instead of {DEFAULT_MODEL}, which has a weight for {pairs}"
@@ -355,25 +401,25 @@ def _refit_on_all(
                 if second.interrupted:
                     return first.without_next(by_ctrl_c=bool(second.left))
                 params = second.params
-            params = center(model, params, whole, chunks.loss)
         except KeyboardInterrupt:
             return first.without_next()
     return first._replace(params=params, on_all=None)
 
 
 def _add_members(
-    members: list[Params],
+    members: list[Trained],
+    n: int,
     model: AnyModel,
     chunks: Chunks,
     training: Training,
     callbacks: Sequence[Callback],
     progress: Progress,
 ) -> str:
-    """Add the parameters of all members but the first; return what Ctrl-C has left, if the user stops that way."""
-    for i in range(1, training.members):
-        left = f"members kept: {i} of {training.members}"
+    """Add all members but the first; return what Ctrl-C has left, if the user stops that way."""
+    for i in range(1, n):
+        left = f"members kept: {i} of {n}"
         own = replace(training, seed=training.seed + i)
-        with progress.within(f"member {i + 1} of {training.members}"):
+        with progress.within(f"member {i + 1} of {n}"):
             try:
                 whole = rows_of_twin(model, chunks, own, callbacks)
                 trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
@@ -382,5 +428,5 @@ def _add_members(
             trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)
         if trained.interrupted:
             return left if trained.left else ""
-        members.append(trained.params)
+        members.append(trained)
     return ""

@@ -1,4 +1,7 @@
-"""Metrics of predictions with sample weights; calibration overall and by group."""
+"""Metrics of predictions with sample weights; calibration overall and by group.
+
+Long because every metric documents its formula and its arguments.
+"""
 
 from __future__ import annotations
 
@@ -395,5 +398,7 @@ def mean_and_error(values: FloatArray, weight: FloatArray) -> tuple[float, float
     >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4))
     (2.0, 0.5)
     """
+    if not math.isfinite(total := float(values.sum())):  # of losses: the fit diverged
+        return total, math.inf
     mean = float(np.average(values, weights=weight))
     return mean, math.sqrt(float(np.sum((weight * (values - mean)) ** 2))) / float(weight.sum())

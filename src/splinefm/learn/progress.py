@@ -185,11 +185,16 @@ SILENT = Progress()
 
 
 class Stopped(Exception):
-    """Work ends before its time, because nobody needs its result."""
+    """Work ends before its time, because its result is no longer needed, or its time is up."""
 
 
 class UntilStopped(Progress):
-    """Shows nothing, and ends the work of another thread that reports to it once it is stopped.
+    """Shows nothing, and ends the work of another thread that reports to it once it is stopped or late.
+
+    Parameters
+    ----------
+    deadline : float, optional
+        When the work is to end, on the clock of `time.monotonic`.
 
     Examples
     --------
@@ -201,9 +206,9 @@ class UntilStopped(Progress):
     splinefm.learn.progress.Stopped
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float | None = None) -> None:
         super().__init__()
-        self._stopped = threading.Event()
+        self._stopped, self._deadline = threading.Event(), deadline
 
     def stop(self) -> None:
         """End the work when it next reports."""
@@ -211,7 +216,7 @@ class UntilStopped(Progress):
 
     def tick(self) -> None:
         """Raise an error if the work is to end."""
-        if self._stopped.is_set():
+        if self._stopped.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline):
             raise Stopped
 
     def advance(self, rows: int, loss: float = math.nan) -> None:

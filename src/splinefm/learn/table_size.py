@@ -11,7 +11,7 @@ STEPS, MOST_IN_BATCH = 250, 4096
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
 # Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: see docs/decisions.md.
-EPOCHS, LARGE_TABLE, FEWEST_EPOCHS = 20, 1_000_000, 2
+EPOCHS, LARGE_TABLE, FEWEST_EPOCHS = 30, 1_000_000, 2
 
 
 def default_epochs(n_rows: int) -> int:
@@ -20,7 +20,7 @@ def default_epochs(n_rows: int) -> int:
     Examples
     --------
     >>> [default_epochs(n_rows) for n_rows in (1_000_000, 2_000_000, 5_000_000, 10_000_000)]
-    [20, 10, 4, 2]
+    [30, 15, 6, 3]
     """
     return max(FEWEST_EPOCHS, min(EPOCHS, round(EPOCHS * LARGE_TABLE / max(1, n_rows))))
 

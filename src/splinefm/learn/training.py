@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +15,26 @@ from splinefm._wording import setting
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
 from splinefm.learn.arguments import OF_MODEL, explain_unknown
+from splinefm.learn.penalty import Penalty, by_name, checked_number, checked_penalty, filled_in, rounded
+from splinefm.learn.remarks.evidence import Evidence
 from splinefm.learn.table_size import default_batch, default_epochs, l2_strength, penalty_strength, small_batch
 from splinefm.model.engine import EngineName, check_engine
 from splinefm.model.family import Params, pace_of
 
 FloatArray = npt.NDArray[np.float64]
-_NUMBERS = int | float | np.integer | np.floating
 # A model file does not have settings of the machine, because it may be read on another one.
 OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
 # The penalty of linear weights, as a share of that of vectors.
 LINEAR_L2 = 0.1
-# One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
+# The default patience: so many epochs at least, and one for this many epochs. See docs/decisions.md.
+LEAST_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
+# How many to look for, "auto" for the default, or none.
 Crosses = Literal["auto"] | int | None
-Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
+Effort = Literal["fast", "default", "best"]
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+Patience = Literal["auto"] | int | None
 
 
 class Trained(NamedTuple):
@@ -37,7 +42,8 @@ class Trained(NamedTuple):
 
     `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell. `left` says
     what Ctrl-C has left; it is empty unless the user stopped the run that way. `on_all` are the parameters after that
-    epoch of a run on all rows, if there was one at the same time.
+    epoch of a run on all rows, if there was one at the same time. `evidence` is what the validation rows tell of the
+    best epoch, if there are any.
     """
 
     params: Params
@@ -46,6 +52,7 @@ class Trained(NamedTuple):
     as_good: int
     left: str = ""
     on_all: Params | None = None
+    evidence: Evidence | None = None
 
     def without_next(self, by_ctrl_c: bool = True) -> Trained:
         """Return this result as that of a fit whose next run the user stopped."""
@@ -61,15 +68,16 @@ class Chunk(NamedTuple):
     sample_weight: FloatArray
 
 
-Run = Literal["first", "by column", "all rows", "update", "half", "crosses"]
+Run = Literal["first", "search", "all rows", "update"]
 RUNS: dict[Run, str] = {
     "first": "first run",
-    "by column": "run with resolutions by column",
+    "search": "search",
     "all rows": "run on all rows",
     "update": "update",
-    "half": "run on half of the rows",
-    "crosses": "run with crosses",
 }
+# Runs on a part of the training rows, of which there is a model if the user stopped the fit. Files of versions before
+# 0.2 have "half".
+SAMPLED = ("search", "half")
 
 
 class Epoch(NamedTuple):
@@ -89,10 +97,10 @@ class Epoch(NamedTuple):
         Training speed of this run; another one may take place at the same time.
     seconds : float
         Time since the run began; with updates, the time of all of them is added.
-    run : {"first", "by column", "half", "crosses", "all rows", "update"}
-        The run of the fit: those on half of the rows that choose crosses and resolutions, the first one on all training
-        rows or the one with crosses, the one with resolutions by column where crosses are not looked for, or the last
-        one on all rows; "update" for a `partial_fit`.
+    run : {"first", "search", "all rows", "update"}
+        The run of the fit: the first one on all training rows, whose validation rows choose the best epoch, or the last
+        one on all rows; "search" if the user stopped the search, and the model is that of a sample of the rows;
+        "update" for a `partial_fit`.
 
     Examples
     --------
@@ -134,8 +142,8 @@ class Training:
     Parameters
     ----------
     epochs : int, optional
-        Maximum number of passes over the data. By default 20, and fewer for tables over 1,000,000 rows, down
-        to 2 from 8,000,000 on: about as many steps.
+        Maximum number of passes over the data. By default 30, and fewer for tables over 1,000,000 rows, down
+        to 2 from 12,000,000 on: about as many steps.
     batch_size : int, optional
         Rows per step. By default, an epoch has about 250 steps of 32 to 4096 rows each. Tables below about 720
         rows get about 32 steps of 4, 8 or 16 rows: fewer steps would not learn enough.
@@ -158,10 +166,12 @@ class Training:
         Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
         of segments; beyond 100 segments, its weight stays that of 100. Every resolution of a `MultiResolution` has the
-        penalty of 20 segments. Only splines are smoothed; bins and other bases are not. Both penalties can be given by
-        field name; other fields get the default. Both defaults are 3000 / n times as large for tables of n < 3000 rows,
-        but at most 6 times (`penalty_strength`). Penalties that you give are used as they are; `fitted.training` has
-        those that were used.
+        penalty of 20 segments. Only splines are smoothed; bins and other bases are not, nor is a cross of two numbers
+        unless it is named, as in `smoothness={"a × b": 0.01}`. Both penalties can be given by field name; other fields
+        get the default. Both defaults are 3000 / n times as large for tables of n < 3000 rows, but at most 6 times
+        (`penalty_strength`). Penalties that you give are used as they are: a number that equals the default is the same
+        fit. Only crosses of recurring values that a fit adds have an `l2` of their own. `fitted.training` has the
+        penalties that were used.
     smoothness_order : {2, 1, 3}
         Order of the derivative. Strong smoothness turns a curve into a constant (1), a straight line (2) or a parabola
         (3) in the transformed column.
@@ -169,28 +179,32 @@ class Training:
         Share of all steps over which the learning rate rises; ignored by the constant schedule.
     average : bool
         Use a moving average of the weights, over about half an epoch.
-    patience : int, optional
-        Stop after this many epochs without a better validation loss.
+    patience : "auto", int or None
+        Stop after this many epochs without a better validation loss; never with None. By default a fifth of `epochs`,
+        but at least 4: the learning rate of a long run stays high for longer.
     refit_on_all : bool
         Train again on all rows, including the validation rows, for the best number of epochs, or for more if a later
         one is as good within a quarter of a standard error. The bias is then set so that the slopes of the loss add up
         to zero. Skipped if the validation rows are a separate table, or if the encoded rows do not fit in memory.
-    select_resolutions : bool
-        Compare a model with resolutions chosen by column on held-out rows, and keep the better one. Resolutions that a
-        first run made little use of are dropped; finer ones are added where the finest one helped a lot. Both runs are
-        on half of the rows if crosses are looked for. Applies to columns with several inferred resolutions. Set
-        `select_resolutions=False` to skip this; tables over 200,000 rows skip it automatically, as do tables whose
-        encoded rows do not fit in memory.
+    effort : {"default", "fast", "best"}
+        How much a fit searches by itself for what is left open: bases and penalties of inferred columns, the model,
+        the number of epochs, crosses. Settings that you give stay as they are. "fast" searches nothing; "best" tries
+        more settings and fits up to 8 members. What was tried is in `fitted.search`. There is no search without
+        validation rows, for tables below 1,000 or over 1,000,000 rows, and where the encoded rows take more than
+        256 MiB.
+    time_limit : float, optional
+        Seconds after which a fit ends: the search takes at most 60 % of them, and the last run ends after the epoch
+        in which the time is up. The result then depends on the speed of the machine.
     crosses : "auto", int or None
         Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
         `sf.Cross` for those that lower the loss of held-out rows: up to three and two for inferred fields ("auto"), up
-        to this number for any fields, or none (None). Takes a run on half of the rows, and more if there are
-        candidates. Skipped if the schema has crosses already, without validation rows, for tables below 1,000 or over
-        200,000 rows, and where the encoded rows take more than 256 MiB.
-    members : int
-        Train so many models and average their scores; a fit takes as many times as long. They share the encoder and
-        the validation rows, and differ in the seed: the first has `seed`, the others the numbers after it. The result
-        is one model, whose vectors are those of all members side by side.
+        to this number of each for any fields, or none (None). A part of the search, which "fast" leaves out; skipped if
+        the schema has crosses already.
+    members : int, optional
+        Train several models and average their scores. After a search, each of them has another part of the rows held
+        out, which chooses its best epoch; without one they share the validation rows and differ in the seed. The result
+        is one model, whose vectors are those of all members side by side. By default the search fits up to four, fewer
+        for large tables; there is one if the model is given, or nothing is searched.
     seed : int
         Seed for the initial values and the order of the rows.
     threads : int, optional
@@ -213,7 +227,7 @@ class Training:
     # DIFFERS: the paper trains without penalties, averaging and early stopping, and tunes the number of epochs.
     epochs: int | None = None
     batch_size: int | None = None
-    learning_rate: float = 0.005
+    learning_rate: float = 0.01
     schedule: str = "cosine"
     optimizer: str = "adamw"
     l2: Penalty = None
@@ -221,26 +235,32 @@ class Training:
     smoothness_order: int = 2
     warmup: float = 0.05
     average: bool = True
-    patience: int | None = 4
+    patience: Patience = "auto"
     refit_on_all: bool = True
-    select_resolutions: bool = True
+    effort: Effort = "default"
+    time_limit: float | None = None
     crosses: Crosses = "auto"
-    members: int = 1
+    members: int | None = None
     seed: int = 0
     threads: int | None = None
     engine: EngineName = field(default="cpu", metadata=OF_MACHINE)
     device: str | None = field(default=None, metadata=OF_MACHINE)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "members", "threads"):
-            if getattr(self, name) is not None or name == "members":
+        names = ("epochs", "batch_size", "members", "threads")
+        for name in (*names, "patience") if self.patience != "auto" else names:
+            if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
+        if self.effort not in EFFORTS:
+            raise ValueError(f"{setting('effort')} must be one of {', '.join(EFFORTS)}, got {self.effort!r}")
+        if self.time_limit is not None and not checked_number("time_limit", self.time_limit) > 0.0:
+            raise ValueError(f"{setting('time_limit')} must be above 0 seconds, got {self.time_limit}")
         check_size("seed", self.seed, 0)
         check_engine(self.engine, self.device)
         _check_crosses(self.crosses)
-        _checked_number("learning_rate", self.learning_rate)
+        checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
-            object.__setattr__(self, name, _checked_penalty(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_penalty(name, getattr(self, name)))
         if self.schedule not in ("cosine", "constant"):
             raise ValueError(f'schedule must be "cosine" or "constant", got {self.schedule!r}')
         if self.smoothness_order not in (1, 2, 3):
@@ -268,19 +288,19 @@ class Training:
     ) -> Training:
         """Return a copy with the default penalties filled in for the fields of these names.
 
-        The default smoothness of `unsmoothed` fields is 0.
+        The smoothness of `unsmoothed` fields is 0 unless they are named.
         """
         self.check_fields(names)
         smooth = self.smoothness
-        if unsmoothed and not isinstance(smooth, float):
-            smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **by_name(smooth)}.items())
-        return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(smooth, names, smoothness))
+        if unsmoothed:
+            known = dict.fromkeys(names, smooth) if isinstance(smooth, float) else {}
+            smooth = tuple({**known, **dict.fromkeys(unsmoothed, 0.0), **by_name(smooth)}.items())
+        return replace(self, l2=filled_in(self.l2, names, l2), smoothness=filled_in(smooth, names, smoothness))
 
-    def with_l2(self, name: str, l2: float) -> Training:
-        """Return a copy with an L2 penalty for a field, unless there is one for all fields."""
-        if isinstance(self.l2, float):
-            return self
-        return replace(self, l2={**by_name(self.l2), name: _rounded(l2)})
+    def with_l2(self, name: str, l2: float, names: Sequence[str]) -> Training:
+        """Return a copy with an L2 penalty for one of the fields of these names; a number stays that of the others."""
+        given = dict.fromkeys(names, self.l2) if isinstance(self.l2, float) else by_name(self.l2)
+        return replace(self, l2={**given, name: rounded(l2)})
 
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
         """Return a copy with the defaults of a table filled in, which a fitted model keeps.
@@ -289,7 +309,7 @@ class Training:
         given stays as it is, so that settings of a fitted model do not change again.
         """
         strength, l2 = penalty_strength(n_rows), L2 * l2_strength(n_rows)
-        filled = self.with_penalties(names, _rounded(l2), _rounded(SMOOTHNESS * strength), unsmoothed)
+        filled = self.with_penalties(names, rounded(l2), rounded(SMOOTHNESS * strength), unsmoothed)
         filled = replace(filled, epochs=self.most_epochs(n_rows))
         return filled if self.batch_size is not None else replace(filled, batch_size=small_batch(n_rows))
 
@@ -304,6 +324,18 @@ class Training:
     def most_epochs(self, n_rows: int) -> int:
         """Return the maximum number of epochs for a table: as given, or the default."""
         return default_epochs(n_rows) if self.epochs is None else self.epochs
+
+    def most_waiting(self, n_rows: int) -> int | None:
+        """Return after how many epochs without a better validation loss a run on a table ends; None for never.
+
+        Examples
+        --------
+        >>> [Training(epochs=epochs).most_waiting(1000) for epochs in (None, 5, 60)]
+        [6, 4, 12]
+        """
+        if self.patience == "auto":
+            return max(LEAST_PATIENCE, self.most_epochs(n_rows) // EPOCHS_PER_PATIENCE)
+        return self.patience
 
     def rows_per_step(self, n_rows: int) -> int:
         """Return the batch size for a table: as given, or the power of two closest to 1/250 of its rows."""
@@ -343,47 +375,7 @@ def seeded(*seeds: int) -> np.random.Generator:
     return np.random.default_rng([0x73706C696E65, *seeds])
 
 
-def _checked_penalty(name: str, value: Penalty) -> Penalty:
-    """Return the penalty with a mapping turned into pairs, which can be compared, hashed and written as JSON."""
-    if value is None or isinstance(value, _NUMBERS):
-        return None if value is None else _checked_number(name, value)
-    try:
-        given = dict(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or a mapping from field names to numbers, got {value!r}") from None
-    return tuple(sorted((str(key), _checked_number(f"{name} of {key!r}", number)) for key, number in given.items()))
-
-
 def _check_crosses(crosses: object) -> None:
     if crosses is None or crosses == "auto" or (is_integer(crosses) and int(str(crosses)) >= 0):
         return
     raise ValueError(f'crosses must be "auto", None or the number of crosses to look for, got {crosses!r}')
-
-
-def _checked_number(name: str, value: object) -> float:
-    if not isinstance(value, _NUMBERS) or not 0.0 <= value < math.inf:
-        raise ValueError(f"{setting(name)} must be at least 0, got {value}")
-    return float(value)
-
-
-def _rounded(value: float) -> float:
-    """Return a number with three digits: users read it in `fitted.training`."""
-    return float(f"{value:.3g}")
-
-
-def by_name(penalty: Penalty) -> dict[str, float]:
-    return {} if penalty is None or isinstance(penalty, float) else dict(penalty)
-
-
-def _filled(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
-    if penalty is None or isinstance(penalty, float):
-        return value if penalty is None else penalty
-    return dict.fromkeys(names, value) | dict(penalty)
-
-
-def penalty_by_field(penalty: Penalty, names: Sequence[str]) -> list[float]:
-    """Return the penalty of each field of these names."""
-    if isinstance(penalty, float):
-        return [penalty] * len(names)
-    found = by_name(penalty)  # once, since there can be thousands of fields
-    return [found[name] for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from splinefm._wording import number, number_of
-from splinefm.learn.description import cross_text, describe_validation
+from splinefm.learn.description import cross_text, describe_search, describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.report.plots import MOST_BARS, PagePlots
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from splinefm.report.effects import Effect
     from splinefm.report.explanation import Explanation
 
-MOST_FIELDS = 500
+MOST_FIELDS, MOST_SETTINGS = 500, 20
 
 
 def overview_section(explanation: Explanation, plots: PagePlots) -> Section:
@@ -25,6 +25,7 @@ def overview_section(explanation: Explanation, plots: PagePlots) -> Section:
     tiles += [(f"{fitted.encoder.n_rows:,}", "rows the model was fitted to")]
     tiles += [(f"{sum(values.size for values in fitted.params.values()):,}", "parameters")]
     parts = [make_tiles(tiles), _metrics(explanation)]
+    parts += [tag("p", f"Remark: {remark}.", class_="note") for remark in fitted.remarks]
     history = plots.history()
     if history is not None:
         best = describe_validation(fitted)
@@ -34,7 +35,30 @@ def overview_section(explanation: Explanation, plots: PagePlots) -> Section:
             else ", without held-out rows."
         )
         parts.append(tag("div", make_figure(history, text), class_="card"))
+    if fitted.search:
+        parts.append(_search(describe_search(fitted)))
     return Section("overview", "Overview", joined(parts))
+
+
+def _search(entries: list[dict[str, Any]]) -> Html:
+    """The settings that the fit has tried, the best first."""
+    rows = [
+        [
+            tag("b", named(entry["text"]), " (chosen)") if entry["is_chosen"] else named(entry["text"]),
+            (f"{number(entry['value'])} ± {number(entry['value_error'], '.2g')}", entry["value"]),
+            (f"{entry['folds']}", entry["folds"]),
+            (number(entry["seconds"], ".1f"), entry["seconds"]),
+        ]
+        for entry in entries[:MOST_SETTINGS]
+    ]
+    some = f"The best {len(rows)} of {len(entries):,} settings. " if len(entries) > len(rows) else ""
+    text = (
+        f"{some}Each was judged by rows that it had not learned from: one or several parts of the table. "
+        "The numbers after ± are standard errors."
+    )
+    heads = ["Setting", f">{entries[0]['metric']} on held-out rows", ">Parts", ">Seconds"]
+    listed = table(heads, rows, sortable=True)
+    return tag("div", tag("h3", "What the fit tried"), listed, tag("p", text, class_="small"), class_="card")
 
 
 def _metrics(explanation: Explanation) -> Html:

@@ -29,7 +29,7 @@ def table():
 
 
 def fit(table, threads=2, callbacks=(), **settings):
-    training = sf.Training(threads=threads, **{"epochs": 6, **settings})
+    training = sf.Training(threads=threads, effort="fast", **{"epochs": 6, **settings})
     return sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4, third=4), training=training, callbacks=callbacks)
 
 
@@ -46,7 +46,7 @@ def count_twins(monkeypatch):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"members": 2}, {"average": False}, {"patience": None}, {"crosses": None, "select_resolutions": False}],
+    [{}, {"members": 2}, {"average": False}, {"patience": None}],
 )
 def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, settings):
     made = count_twins(monkeypatch)
@@ -61,9 +61,7 @@ def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, 
         assert keep == [epoch._replace(rows_per_second=0.0, seconds=0.0) for epoch in apart.history]
 
 
-@pytest.mark.parametrize(
-    "settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MOST_IN_PAIRS}, {"crosses": None}, {"threads": 1}]
-)
+@pytest.mark.parametrize("settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MOST_IN_PAIRS}, {"threads": 1}])
 def test_there_is_none_where_it_does_not_pay(table, monkeypatch, settings):
     made = count_twins(monkeypatch)
     fit(table, **settings)
@@ -150,7 +148,7 @@ def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypa
         return Lesson({}, np.nan, lesson.n_rows, lesson.rate) if self.n_rows == N else lesson
 
     monkeypatch.setattr(passes.Trainee, "learn", diverge)
-    with pytest.raises(Diverged, match=r"epoch 1.*learning_rate \(now 0.005"):
+    with pytest.raises(Diverged, match=r"epoch 1.*learning_rate \(now 0.01"):
         fit(table, **options)
 
 

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine.halves import split_halves
 from splinefm.learn.rows import copies
 from splinefm.learn.rows.chunks import prepare_chunks
 from splinefm.learn.rows.copies import chance_of_equal_rows, find_copies, row_keys
 from splinefm.learn.rows.source import Source
+from splinefm.learn.search.race import make_folds
 from support import examples
 
 SCHEMA = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])
-TRAINING = sf.Training(threads=1, epochs=6, seed=1)
+TRAINING = sf.Training(threads=1, epochs=6, seed=1, effort="fast")
 
 
 def rows(n, seed=0):
@@ -117,9 +117,12 @@ def test_keys_tell_rows_apart():
 @pytest.mark.parametrize("make", [bootstrap, lambda table: pa.concat_tables([table] * 3)], ids=["bootstrap", "thrice"])
 def test_copies_are_on_one_side_of_every_split(make):
     chunks = prepare_chunks(Source(SCHEMA, "y", None, make(rows(2000))), Loss("squared"), 0.1, TRAINING)
-    halves = split_halves(chunks, seed=1)
-    sides = [set(part.y.tolist()) for part in (halves.learned, halves.judged, chunks.validation)]
-    assert all(not a & b for i, a in enumerate(sides) for b in sides[:i])
+    y = np.concatenate([chunks.kept.y, chunks.validation.y])
+    folds = make_folds(chunks, 4, seed=1)
+    for learned, judged in folds:
+        assert not set(y[learned].tolist()) & set(y[judged].tolist())
+        assert np.array_equal(np.sort(np.concatenate([learned, judged])), np.arange(len(y)))
+    assert len(np.unique(np.concatenate([fold.judged for fold in folds]))) == sum(len(fold.judged) for fold in folds)
     held_out = len(chunks.validation.y) / chunks.encoder.n_rows
     assert 0.05 < held_out < 0.2 and len(chunks.kept.y) + len(chunks.validation.y) == chunks.encoder.n_rows
     again = chunks.again(chunks.source, TRAINING)

@@ -1,6 +1,7 @@
 """sf.tune: trials on one validation part, the best of them fitted, what goes wrong told."""
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,8 @@ import splinefm as sf
 from splinefm.learn import fitting, metrics
 from splinefm.learn.estimators.studies import open_task
 from splinefm.learn.rows import chunks as chunks_module
+from splinefm.learn.search import race
+from splinefm.learn.search import search as of_fit
 from splinefm.learn.tuning import search, trials
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -99,6 +102,172 @@ class TestResult:
         assert first["learning_rate"][1:] != other["learning_rate"][1:] and first["value"][0] == other["value"][0]
 
 
+def product_table(rows=1200, seed=0):
+    """Two columns that act together and have no effects of their own: an FM with k = 2 does not see all of it."""
+    rng = np.random.default_rng(seed)
+    x, z, w = rng.uniform(-1, 1, (3, rows))
+    return {"x": x, "z": z, "w": w, "y": np.sin(9 * x * z) + 0.3 * w + 0.1 * rng.normal(size=rows)}
+
+
+PRODUCT = product_table()
+# Trials with and without the crosses that were found, and with other learning rates.
+CROSSES = {**RATES, "learning_rate": [0.01, 0.02]}
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """An estimator, its fit to a table in which a cross matters, and its study."""
+    own = regressor()
+    tuned = sf.tune(own, PRODUCT, "y", trials=6, space=CROSSES)
+    return own, regressor().fit(PRODUCT, target="y"), tuned
+
+
+def single_run(tuned, **settings):
+    """An estimator that takes the first run of the model only."""
+    parameters = {**tuned.estimator.get_params(deep=False), "members": 1, "refit_on_all": False}
+    return type(tuned.estimator)(**{**parameters, **settings})
+
+
+class TestSearchOfAFit:
+    """A study starts from what a fit finds."""
+
+    def test_the_first_trial_is_what_a_fit_finds_crosses_included(self, searched):
+        own, fit, tuned = searched
+        assert fit.schema_.names == ("x", "z", "w", "x × z") and len(fit.fitted_.search) > 3
+        first = sf.tune(own, PRODUCT, "y", trials=1, space=CROSSES)
+        assert first.params == {"learning_rate": 0.01, "crosses": True}
+        assert first.value == tuned.history["value"][0] == rmse_of(fit)
+        assert np.array_equal(first.estimator.predict(PRODUCT), fit.predict(PRODUCT))
+        tried = [[(str(entry), entry.loss) for entry in each.fitted_.search] for each in (first.estimator, fit)]
+        assert tried[0] == tried[1]
+        assert first.estimator.fitted_.encoder.notes == fit.fitted_.encoder.notes
+
+    def test_crosses_are_switched_off_in_some_trials(self, searched):
+        _, _, tuned = searched
+        values = {has: [] for has in (True, False)}
+        for has_crosses, value, state in zip(
+            *(tuned.history[name] for name in ("crosses", "value", "state")), strict=True
+        ):
+            values[has_crosses] += [value] if state == "complete" else []
+        assert min(values[False]) > 1.2 * max(values[True])
+        assert tuned.params["crosses"] and "x × z" in tuned.estimator.schema_.names
+        assert "x × z" in tuned.estimator.schema.names and tuned.estimator.effort == "fast"
+
+    def test_without_crosses_there_is_none_in_the_model(self):
+        tuned = sf.tune(regressor(), PRODUCT, "y", trials=1, space={**CROSSES, "crosses": [False]})
+        assert tuned.params["crosses"] is False and not tuned.estimator.schema_.crosses
+        assert tuned.value == rmse_of(tuned.estimator)
+
+    def test_none_are_searched_if_there_are_none(self):
+        tuned = sf.tune(regressor(crosses=None), PRODUCT, "y", trials=1, space=KEEP_K)
+        assert "crosses" not in tuned.params and not tuned.estimator.schema_.crosses
+
+    @pytest.mark.parametrize("crosses", [True, False])
+    @pytest.mark.parametrize("metric", ["loss", "mae"])
+    def test_the_value_is_that_of_the_first_run_of_the_model(self, crosses, metric):
+        held_out = product_table(400, seed=1)
+        space = {**CROSSES, "learning_rate": [0.02], "crosses": [crosses]}
+        tuned = sf.tune(regressor(), PRODUCT, "y", trials=1, space=space, eval_set=held_out, metric=metric)
+        if metric == "loss":
+            assert tuned.value == rmse_of(tuned.estimator)
+        again = single_run(tuned).fit(PRODUCT, target="y", eval_set=held_out)
+        function = metrics.rmse if metric == "loss" else metrics.mae
+        assert tuned.value == pytest.approx(function(held_out["y"], again.predict(held_out)), rel=1e-5)
+
+    def test_the_result_is_never_worse_than_a_fit(self, searched):
+        _, fit, tuned = searched
+        assert tuned.value == rmse_of(tuned.estimator) == min(v for v in tuned.history["value"] if v) <= rmse_of(fit)
+        worse = sf.tune(regressor(), PRODUCT, "y", trials=4, space={**RATES, "learning_rate": [0.01, 1e-5]})
+        assert worse.value == rmse_of(worse.estimator) == rmse_of(fit) and worse.params["learning_rate"] == 0.01
+        assert np.array_equal(worse.estimator.predict(PRODUCT), fit.predict(PRODUCT))
+
+    def test_another_setting_gets_as_many_members_as_the_fit(self):
+        own = regressor(members=2)
+        fit = regressor(members=2).fit(PRODUCT, target="y")
+        tuned = sf.tune(own, PRODUCT, "y", trials=1, space={**CROSSES, "learning_rate": [0.02]})
+        assert fit.fitted_.training.members == tuned.estimator.fitted_.training.members == 2
+        assert tuned.estimator.members == 2 and tuned.estimator.fitted_.model == fit.fitted_.model
+        alone = single_run(tuned).fit(PRODUCT, target="y")
+        assert rmse_of(alone) == tuned.value == rmse_of(tuned.estimator)
+        assert not np.array_equal(alone.predict(PRODUCT), tuned.estimator.predict(PRODUCT))
+
+    def test_a_mixture_of_settings_is_that_of_the_fit(self, monkeypatch):
+        """Its first member is the best setting alone, which the first trial is."""
+        monkeypatch.setattr(of_fit, "LEAST_GAIN_OF_MIXTURE", -1.0)
+        monkeypatch.setattr(of_fit, "MAX_MIXED", 10_000)
+        own, space = sf.SplineFMRegressor(epochs=2, n_jobs=1), {**CROSSES, "third": None}
+        fit = sf.SplineFMRegressor(epochs=2, n_jobs=1).fit(PRODUCT, target="y")
+        one, other = (
+            sf.tune(own, PRODUCT, "y", trials=1, space={**space, "learning_rate": [rate]}) for rate in (0.01, 0.02)
+        )
+        assert np.array_equal(one.estimator.predict(PRODUCT), fit.predict(PRODUCT))
+        assert one.value == rmse_of(fit) == rmse_of(one.estimator) and other.value == rmse_of(other.estimator)
+        n = fit.fitted_.training.members
+        assert n > other.estimator.members > 1 and n % other.estimator.members == 0
+
+    def test_a_fit_chooses_the_model_that_is_tuned(self):
+        own = sf.SplineFMRegressor(epochs=2, n_jobs=1)
+        fit = sf.SplineFMRegressor(epochs=2, n_jobs=1).fit(PRODUCT, target="y")
+        tuned = sf.tune(own, PRODUCT, "y", trials=1, space={**RATES, "learning_rate": [0.01], "third": None})
+        assert np.array_equal(tuned.estimator.predict(PRODUCT), fit.predict(PRODUCT))
+        assert own.model is None and tuned.estimator.model is not None and tuned.value == rmse_of(fit)
+
+    def test_a_resumed_study_gives_the_same_model(self, searched, tmp_path):
+        own, fit, _ = searched
+        space = {**RATES, "learning_rate": [0.01, 1e-5]}
+        for trials_in_all in (1, 2):
+            tuned = sf.tune(own, PRODUCT, "y", trials=trials_in_all, space=space, storage=tmp_path / "s.journal")
+            assert np.array_equal(tuned.estimator.predict(PRODUCT), fit.predict(PRODUCT))
+
+    @pytest.mark.parametrize("limits", [{"timeout": 1e-9}, {}], ids=["timeout", "time_limit"])
+    def test_the_search_takes_a_part_of_the_time(self, limits):
+        own = regressor() if limits else regressor(time_limit=1e-9)
+        tuned = sf.tune(own, PRODUCT, "y", trials=1, space=CROSSES, **limits)
+        assert not tuned.estimator.schema_.crosses and tuned.history["epochs"] == [3]
+        assert tuned.value == rmse_of(tuned.estimator)
+
+    def test_ctrl_c_in_the_search_is_raised(self, monkeypatch):
+        found = trials.find_setting
+
+        def pressed(*args):
+            return replace(found(*args), is_interrupted=True)
+
+        monkeypatch.setattr(trials, "find_setting", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            sf.tune(regressor(), PRODUCT, "y", trials=1, space=CROSSES)
+
+    def test_ctrl_c_while_other_members_are_fitted_keeps_the_first(self, monkeypatch):
+        def pressed(self, settings, folds):
+            raise KeyboardInterrupt
+
+        base = trials.Experiment.find_base
+
+        def then_pressed(self, deadline):
+            found = base(self, deadline)
+            monkeypatch.setattr(race.Race, "run", pressed)
+            return found
+
+        monkeypatch.setattr(trials.Experiment, "find_base", then_pressed)
+        with pytest.warns(UserWarning, match=r"^interrupted: the best setting of the search so far is kept"):
+            own = regressor(members=2)
+            tuned = sf.tune(own, PRODUCT, "y", trials=1, space={**CROSSES, "learning_rate": [0.02]})
+        assert tuned.estimator.fitted_.training.members == 1 and tuned.value == rmse_of(tuned.estimator)
+
+    def test_mistakes_are_told_before_the_search(self, monkeypatch):
+        monkeypatch.setattr(trials.Experiment, "find_base", lambda *args: 1 / 0)
+        for wrong in ({"space": {"crosses": [3]}}, {"prune": "median"}, {"space": {"segments": ["by column"]}}):
+            with pytest.raises(ValueError, match=r"(crosses|prune|segments) must be"):
+                sf.tune(regressor(), PRODUCT, "y", trials=1, **wrong)
+
+    def test_the_search_is_told(self, capsys):
+        sf.tune(regressor(), PRODUCT, "y", trials=1, space=CROSSES, verbose=True)
+        lines = capsys.readouterr().err.splitlines()
+        # A slow search shows what it is doing, too.
+        search, cross, trial = (line for line in lines if not line.startswith("search, "))
+        assert search.startswith("search: tried ") and cross.startswith("'x × z' found: ")
+        assert trial.startswith("trial 0 (1 of 1)  RMSE 0.")
+
+
 def count_encodings(monkeypatch):
     """Return a list that grows with every table that trials encode; the final fit does not count."""
     made, make, fit = [], chunks_module.Chunks.__init__, search.fit_from_study
@@ -160,7 +329,7 @@ class TestTables:
     def test_all_trials_are_judged_on_the_same_rows(self, monkeypatch):
         table = {name: np.tile(column, 2) for name, column in NUMBERS.items()}  # every row has a copy
         estimator = regressor(random_state=0)
-        task = open_task(estimator, table, None, None, "y", None)
+        task, _ = open_task(estimator, table, None, None, "y", None)
         experiment = trials.Experiment(task, estimator.model, "loss")
         assert experiment.chunks.held_out.copies is not None
         monkeypatch.setattr(chunks_module, "MEMORY_BYTES", 0)  # too wide to be kept, and to look for copies
@@ -171,7 +340,7 @@ class TestTables:
         made = count_encodings(monkeypatch)
         monkeypatch.setattr(trials, "MEMORY_BYTES", 1)
         space = {**RATES, "learning_rate": None, "segments": ["schema", "8"]}
-        segments = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=6, space=space).history["segments"]
+        segments = sf.tune(regressor(effort="fast"), NUMBERS, "y", trials=6, space=space).history["segments"]
         changes = sum(one != other for one, other in pairwise(segments))
         assert len(made) == 1 + changes > 2
 
@@ -255,18 +424,18 @@ class TestEndings:
             return train(*args)._replace(interrupted=len(calls) == 2)
 
         monkeypatch.setattr(trials, "train_part", interrupted)
-        tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=9, space=KEEP_K)
+        tuned = sf.tune(regressor(effort="fast"), NUMBERS, "y", trials=9, space=KEEP_K)
         assert tuned.history["state"] == ["complete", "failed"]
 
     def test_ctrl_c_in_the_final_fit_keeps_its_best_epoch(self, monkeypatch):
         train = fitting.train_part
 
-        def interrupted(*args):
-            return train(*args)._replace(interrupted=True, left="the best epoch so far is kept (2 of 3)")
+        def interrupted(*args, **options):
+            return train(*args, **options)._replace(interrupted=True, left="the best epoch so far is kept (2 of 3)")
 
         monkeypatch.setattr(fitting, "train_part", interrupted)
         with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 3\)"):
-            tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=1, space=KEEP_K)
+            tuned = sf.tune(regressor(effort="fast"), NUMBERS, "y", trials=1, space=KEEP_K)
         assert tuned.estimator.predict(NUMBERS).shape == (300,)
 
     def test_ctrl_c_before_anything_is_done_is_raised(self, monkeypatch):

@@ -1,5 +1,6 @@
 """Studies that are kept: going on, sharing between processes, not mixing tasks."""
 
+import json
 import os
 import socket
 import sqlite3
@@ -8,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -15,8 +17,11 @@ import pytest
 from optuna.trial import TrialState
 
 import splinefm as sf
+from splinefm.learn.search.crosses import with_cross, with_names
+from splinefm.learn.search.setting import Setting
 from splinefm.learn.tuning import optuna as studies
 from splinefm.learn.tuning import processes, trials
+from splinefm.learn.tuning.base import Base
 
 KEEP_K = {"k": None}
 ROWS = np.random.default_rng(0).normal(size=200)
@@ -131,6 +136,8 @@ class TestOtherTasks:
         [
             ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=3, n_jobs=1)}, "epochs was 2, now it is 3"),
             ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, random_state=1)}, "validation rows was|seed was"),
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, effort="fast")}, "effort was default, now it is"),
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, l2=1e-5)}, "l2 was .*, now it is 1e-05"),
             ({"table": {"x": ROWS[:150], "y": TABLE["y"][:150]}}, "rows was 200, now it is 150"),
             ({"table": {"x": ROWS, "y": 1.0 + TABLE["y"]}}, "targets? .*was"),
             ({"table": {**TABLE, "z": ROWS}}, "field 'z' is new"),
@@ -153,6 +160,64 @@ class TestOtherTasks:
             study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
         with pytest.raises(ValueError, match=r"sf\.tune did not create it"):
             tune(tmp_path / "s.journal", 2)
+
+    def test_a_study_of_an_earlier_version_is_refused(self, tmp_path):
+        tune(tmp_path / "s.journal", 1)
+        study = open_study(tmp_path / "s.journal")
+        study.set_user_attr("splinefm", study.user_attrs["splinefm"]["task"])  # all that it had
+        with pytest.raises(ValueError, match=r"earlier version of splinefm.*choose another study_name or storage"):
+            tune(tmp_path / "s.journal", 2)
+
+
+class TestBase:
+    """A study keeps the setting that its trials start from."""
+
+    SCHEMA = sf.Schema(
+        [sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("c"), sf.Numerical("w", basis=sf.Bins(edges=[0.0, 1.0]))],
+        {"x": "inferred", "z": "inferred", "c": "inferred"},
+    )
+    GIVEN = Setting(SCHEMA, sf.FM(k=4), sf.Training(threads=3))
+
+    def again(self, base):
+        return Base.restore(json.loads(json.dumps(base.describe(self.SCHEMA))), self.GIVEN)
+
+    def test_comes_back_as_it_was(self):
+        found = self.GIVEN.with_basis(sf.MultiResolution((4, 64), 2)).with_model(sf.HigherOrderFM(48, 4))
+        schema = with_names(with_cross(found.schema, sf.Cross("x", "z"), 0.1), "c", 0.2)
+        names = sf.Cross(sf.Categorical("x"), "c", name="x × c (values)", min_count=2)
+        training = sf.Training(l2={"x": 1e-3, "c": 0.5}, smoothness=0.0, epochs=60, seed=3, threads=3)
+        setting = Setting(with_cross(schema, names, 0.3), found.model, training)
+        base = self.again(Base(setting, 4))
+        assert base == Base(setting, 4) and base.setting.schema["c"].min_count == 2
+        assert base.setting.schema.reasons["x × z"].startswith("found: explains 10.0%")
+        for kept in (self.GIVEN, self.GIVEN.with_columns(["c", "w"])):
+            assert self.again(Base(kept)) == Base(kept, 1)
+
+    def test_runs_on_this_machine(self):
+        other = replace(self.GIVEN, training=sf.Training(threads=64, engine="torch", device="cuda", time_limit=9.0))
+        assert self.again(Base(other)).setting.training == self.GIVEN.training
+
+    def test_is_not_searched_again(self, tmp_path, monkeypatch):
+        tune(tmp_path / "s.journal", 1)
+        monkeypatch.setattr(trials.Experiment, "find_base", lambda *args: 1 / 0)
+        assert len(tune(tmp_path / "s.journal", 3).history["number"]) == 3
+
+    def test_of_a_faster_process_is_taken(self, tmp_path, monkeypatch):
+        """What a search finds within a limit of time differs between machines."""
+        find = trials.Experiment.find_base
+
+        def late(experiment, deadline):
+            with monkeypatch.context() as patch:
+                patch.setattr(trials.Experiment, "find_base", lambda self, deadline: theirs(find(self, deadline)))
+                tune(tmp_path / "s.journal", 1)
+            return find(experiment, deadline)
+
+        def theirs(base):
+            return base._replace(setting=base.setting.with_penalties(3e-3, None))
+
+        monkeypatch.setattr(trials.Experiment, "find_base", late)
+        tuned = tune(tmp_path / "s.journal", 2)
+        assert tuned.history["l2"][0] == 3e-3 and len(tuned.history["l2"]) == 2
 
 
 class TestOthersAtWork:
@@ -192,10 +257,10 @@ class TestOthersAtWork:
     def test_who_has_nothing_left_to_do_waits_for_a_value(self, tmp_path, monkeypatch):
         storage = tmp_path / "study.journal"
         tune(storage, 1)
-        study = open_study(storage)
-        name, fingerprint = "later", study.user_attrs["splinefm"]
+        known, name = open_study(storage).user_attrs["splinefm"], "later"
         with studies.quiet():
-            later = studies.open_study(studies.open_storage(storage), name, False, fingerprint)
+            later = studies.open_study(studies.open_storage(storage), name, False)
+        studies.claim_study(later, known["base"], known["task"])
         trial = later.ask()
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
         slept = []

@@ -17,12 +17,12 @@ from splinefm.cli.actions.targets import Choice, suggest_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.inference import ASKS, LOOK_AT, infer_schema
-from splinefm.encode.schema import Schema
+from splinefm.encode.inference import LOOK_AT, infer_schema
+from splinefm.encode.schema import Schema, asks
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import describe_validation
+from splinefm.learn.description import describe_remarks, describe_search, describe_validation
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import Loss
@@ -116,7 +116,8 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     choice = choose_loss(table, request.target, request.loss)
     suggestion = say_loss(choice, table, request.target, say)
     schema = find_schema(request, table, say, verbose)
-    model = make_model(request, schema, say)
+    is_open = request.model is None and not request.sizes and training.effort != "fast"
+    model = None if is_open else make_model(request, schema, say)
     given: dict[str, Any] = {} if validation is None else {"validation": validation}
     fitted = fit_model(
         table,
@@ -211,7 +212,7 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
 
 def _questions(schema: Schema) -> list[str]:
     """The remarks of an inferred schema that ask the user something, one line each."""
-    asked = [f"remark: {name}: {why}" for name, why in schema.reasons.items() if any(part in why for part in ASKS)]
+    asked = [f"remark: {name}: {why}" for name, why in schema.reasons.items() if asks(why)]
     more = len(asked) - MOST_REMARKS
     return asked[:MOST_REMARKS] + ([f"... and {more:,} more remarks; splinefm schema prints all"] if more > 0 else [])
 
@@ -275,4 +276,6 @@ def summarize(fitted: Fitted, request: FitRequest, choice: Choice, seconds: floa
         "validation_metric": validation["metric"],
         "validation_loss": validation["value"],
         "seconds": round(seconds, 3),
+        "remarks": describe_remarks(fitted),
+        "search": describe_search(fitted),
     }

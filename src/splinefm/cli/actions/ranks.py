@@ -81,10 +81,8 @@ def fit_on_rank(request: FitRequest, settings: RankSettings, timeout: float, qui
             if ranks.first and not settings.sharded:
                 check_writable(request.out)
             refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
-            if options.get("select_resolutions"):
-                raise ValueError(
-                    "--select-resolutions is for one machine; write resolutions into the schema (--schema)"
-                )
+            if options.get("effort") == "best" or options.get("time_limit") is not None:
+                raise ValueError("--effort and --time-limit are for one machine; several processes search nothing")
             table = request.open()
             choice = choose_loss(table, request.target, request.loss)
             suggestion = say_loss(choice, table, request.target, told)

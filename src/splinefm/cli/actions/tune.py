@@ -54,10 +54,11 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     choice = choose_loss(table, fit.target, fit.loss)
     say_loss(choice, table, fit.target, say)
     schema = find_schema(fit, table, say, verbose)
-    model = make_model(fit, schema, say)
+    is_given = fit.model is not None or bool(fit.sizes)
+    model = make_model(fit, schema, say) if is_given else None
     estimator = _estimator(fit, model, schema, validation, choice.loss)
     given = {**fit.sizes, **fit.training}
-    searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
+    searched = ("k", "third", "batch_size", "learning_rate", "l2", "smoothness")
     from splinefm.learn.tuning.search import tune
 
     tuned = tune(
@@ -94,7 +95,9 @@ def _check_files(request: TuneRequest) -> None:
         import_plots()
 
 
-def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: Loss) -> Any:
+def _estimator(
+    fit: FitRequest, model: AnyModel | None, schema: Schema, validation: float | Table | None, loss: Loss
+) -> Any:
     from splinefm.learn.estimators.classifier import SplineFMClassifier
     from splinefm.learn.estimators.regressor import SplineFMRegressor
 

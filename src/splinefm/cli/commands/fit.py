@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,17 +12,9 @@ from splinefm._wording import in_bytes, number
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
 from splinefm.cli import rank_options as rank_opt
-from splinefm.cli.output import loss_text, print_facts, print_json, print_lines
+from splinefm.cli.output import loss_text, print_facts, print_json, print_lines, print_remarks, print_search
 
-SelectResolutions = Annotated[
-    bool | None,
-    typer.Option(
-        "--select-resolutions/--no-select-resolutions",
-        help="Choose a resolution per column and train a second time with it. Default: up to 200,000 rows.",
-        show_default=False,
-        rich_help_panel="Training",
-    ),
-]
+SHOWN_SETTINGS = 5
 
 
 def fit(
@@ -54,7 +46,8 @@ def fit(
     schedule: fit_opt.Schedule = None,
     l2: fit_opt.L2 = None,
     smoothness: fit_opt.Smoothness = None,
-    select_resolutions: SelectResolutions = None,
+    effort: fit_opt.Effort = fit_opt.EffortName.DEFAULT,
+    time_limit: fit_opt.TimeLimit = None,
     average: fit_opt.Average = None,
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
@@ -89,7 +82,8 @@ def fit(
         schedule=None if schedule is None else schedule.value,
         l2=l2,
         smoothness=smoothness,
-        select_resolutions=select_resolutions,
+        effort=effort.value,
+        time_limit=time_limit,
         average=average,
         members=members,
         seed=seed,
@@ -135,6 +129,8 @@ def print_fit(summary: dict[str, Any]) -> None:
             ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
         ]
     )
+    print_search(summary["search"], SHOWN_SETTINGS)
+    print_remarks(summary["remarks"])
     file, target = shlex.quote(summary["file"]), shlex.quote(summary["target"])
     print_lines("\nNext, with rows that the model has not seen:")
     print_lines(f"  splinefm evaluate {file} NEW.csv --target {target}")

@@ -6,10 +6,19 @@ from typing import Any
 
 from splinefm._wording import in_bytes, number, number_of
 from splinefm.cli import options as opt
-from splinefm.cli.output import loss_text, penalty_text, print_facts, print_json, print_table, study_line
+from splinefm.cli.output import (
+    loss_text,
+    penalty_text,
+    print_facts,
+    print_json,
+    print_remarks,
+    print_search,
+    print_table,
+    study_line,
+)
 
-LAST_EPOCHS = 5
-HALF = ", but only half of them were learned from: the fit was interrupted"
+LAST_EPOCHS, SHOWN_SETTINGS = 5, 5
+SAMPLE = ", but only some of them were learned from: the fit was interrupted"
 
 
 def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
@@ -29,11 +38,12 @@ def print_info(about: dict[str, Any]) -> None:
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
             ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
-            ("fitted to", f"{about['rows']:,} rows{HALF if about['half'] else ''}"),
+            ("fitted to", f"{about['rows']:,} rows{SAMPLE if about['sample'] else ''}"),
             ("training", _training(about)),
             *([("study", study_line(about["study"]))] if about["study"] is not None else []),
         ]
     )
+    print_remarks(about["remarks"])
     print()
     rows = [
         [field["name"], field["kind"], f"{field['rows']:,}", _content(field), field["note"]]
@@ -43,6 +53,7 @@ def print_info(about: dict[str, Any]) -> None:
     if about["history"]:
         print()
         _print_history(about["history"][-LAST_EPOCHS:])
+    print_search(about["search"], SHOWN_SETTINGS)
 
 
 def _parts(parts: list[dict[str, Any]]) -> str:

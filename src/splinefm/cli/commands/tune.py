@@ -33,7 +33,8 @@ Trials = Annotated[
     int, opt.count_option("Total number of trials, including those in the storage and of other processes.", _SEARCH)
 ]
 Timeout = Annotated[
-    float | None, opt.amount_option("Time limit of the trials in seconds. The final fit comes on top.", _SEARCH)
+    float | None,
+    opt.amount_option("Seconds for the search of a fit and the trials. The final fit comes on top.", _SEARCH),
 ]
 Storage = Annotated[
     str | None,
@@ -85,6 +86,7 @@ def tune(
     ignore: opt.Ignore = None,
     weight: opt.Weight = None,
     validation: fit_opt.Validation = None,
+    crosses: fit_opt.CrossesFound = None,
     sep: opt.Sep = None,
     model: fit_opt.Model = None,
     k: fit_opt.K = None,
@@ -102,6 +104,8 @@ def tune(
     schedule: fit_opt.Schedule = None,
     l2: fit_opt.L2 = None,
     smoothness: fit_opt.Smoothness = None,
+    effort: fit_opt.Effort = fit_opt.EffortName.DEFAULT,
+    time_limit: fit_opt.TimeLimit = None,
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
@@ -112,8 +116,9 @@ def tune(
 ) -> None:
     """Search for the settings that do best on validation rows, and write a model fitted with them.
 
-    Searches k, learning rate, batch size, penalties, segments, degree and transform; settings that you give are fixed.
-    Press Ctrl-C to stop and keep the best so far; with --storage, the same command resumes the search.
+    Starts from what fit finds, crosses included, and searches k, learning rate, batch size, penalties, segments, degree
+    and transform around it; settings that you give are fixed. Press Ctrl-C to stop and keep the best so far; with
+    --storage, the same command resumes the search.
     """
     from splinefm.cli.actions.tune import TuneRequest, tune_file
 
@@ -126,12 +131,14 @@ def tune(
         schedule=None if schedule is None else schedule.value,
         l2=l2,
         smoothness=smoothness,
+        effort=effort.value,
+        time_limit=time_limit,
         members=members,
         seed=seed,
         threads=threads,
         engine=None if engine is None else engine.value,
         device=device,
-    )
+    ) | fit_opt.parse_crosses(crosses)
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
     fit_request = fit_opt.make_fit_request(

@@ -48,7 +48,8 @@ class Cells:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cells) and np.array_equal(self.features, other.features)
 
-    __hash__ = None  # type: ignore[assignment]  # equality is by content
+    def __hash__(self) -> int:
+        return hash((len(self), self.features[:1].tobytes()))
 
     def find(self, features: Int32) -> Int32:
         """Position of each combination, -1 where it is not kept."""

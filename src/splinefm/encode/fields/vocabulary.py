@@ -124,7 +124,9 @@ class Vocabulary:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and bool(self.names.equals(other.names))
 
-    __hash__ = None  # type: ignore[assignment]  # equality is by content, which may be millions of names
+    def __hash__(self) -> int:
+        # Equality is by content, which may be millions of names: their number and the ends tell most of them apart.
+        return hash((len(self), *(self.names[i].as_py() for i in (0, -1) if len(self))))
 
     def find(self, names: pa.LargeStringArray, values: Values = "text") -> IntArray:
         """Position of each name, -1 where it is not known (an absent name is looked up as "").

@@ -15,6 +15,7 @@ import { ImportanceView } from "./views/importance.js";
 import { QualityView } from "./views/quality.js";
 import { RankingView } from "./views/ranking.js";
 import { RowView } from "./views/row.js";
+import { makeSearch } from "./views/search.js";
 import { SegmentView } from "./views/segment.js";
 import { SurfaceView } from "./views/surface.js";
 import { TransformsView } from "./views/transforms.js";
@@ -163,6 +164,7 @@ class App {
     byId("footer").textContent = shown(
       `Made by splinefm from ${this.about.model}. The model runs in this page, which loads nothing from elsewhere.`,
     );
+    if (this.about.search) byId("footer").append(makeSearch(this.about.search));
     await this.client.ready;
     this.makeActions();
     this.makeTabs();

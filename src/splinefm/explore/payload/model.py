@@ -16,7 +16,7 @@ def describe_model(fitted: Fitted, features: npt.NDArray[np.intp], buffers: Buff
     """What scores are made of; parameters are those of some features.
 
     Pairs of units add p_u[columns(e)]' M_fe p_v[columns(f)], and products of three to `order` units are added
-    coordinate by coordinate, for the coordinates in `product`.
+    coordinate by coordinate, for the coordinates in `product`, times `product_weight`.
     """
     model, n_fields = fitted.model, len(fitted.encoder.fields)
     params = by_output(fitted.params)
@@ -32,6 +32,7 @@ def describe_model(fitted: Fitted, features: npt.NDArray[np.intp], buffers: Buff
         "part": model.part_size(n_fields),
         "columns": [model.columns(e).start or 0 for e in range(n_fields)],
         "product": [product.start, product.stop],
+        "product_weight": model.product_weight,
         "outputs": fitted.n_outputs,
         "features": len(features),
         "factors": buffers.add("factors", factors, np.float32),

@@ -38,13 +38,12 @@ from splinefm.learn.estimators.inputs import (
 from splinefm.learn.estimators.parameters import SplineFMParameters, settings_of
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
+from splinefm.learn.fitting import FitResult, Task, check_callbacks, fit_task, open_validation
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
-from splinefm.learn.refine.resolutions import with_bases
+from splinefm.learn.search.resolutions import with_bases
 from splinefm.learn.targets.labels import ClassWeight
 from splinefm.learn.training import Epoch
-from splinefm.learn.tuning.study import StudySummary
 from splinefm.learn.updates.learner import Learner
 from splinefm.model.family import member_model
 
@@ -146,7 +145,7 @@ class SplineFMBase(SplineFMParameters):
                 f"{str(path)!r} holds a model with the {fitted.loss.name} loss, which {cls.__name__} cannot load; "
                 f"use sf.{cls._sibling}.load"
             )
-        model = member_model(fitted.model, fitted.training.members)
+        model = member_model(fitted.model, fitted.training.members or 1)
         estimator = cls(model, **settings_of(fitted), **cls._settings_of_loss(fitted.loss))
         estimator._set_loaded(fitted)
         return estimator
@@ -229,7 +228,6 @@ class SplineFMBase(SplineFMParameters):
         eval_set: object = None,
         callbacks: object = None,
         classes: Labels | None = None,
-        study: StudySummary | None = None,
     ) -> str:
         """Fit the model; return what Ctrl-C has left, if the user stops."""
         check_one_target(self, y, target)
@@ -238,7 +236,11 @@ class SplineFMBase(SplineFMParameters):
             classes = self._find_classes(y)
         task = self._task(X, y, sample_weight, target, eval_set, classes)
         with make_progress(bool(self.verbose)) as progress:
-            self.fitted_, chunks, left = fit_task(task, self.model, called, progress, study)
+            return self._take(fit_task(task, self.model, called, progress), classes)
+
+    def _take(self, result: FitResult, classes: Labels | None) -> str:
+        """Become the estimator of a fit; return what Ctrl-C has left."""
+        self.fitted_, chunks, left = result
         self._rows = chunks.sample(MOST_ROWS)
         self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None

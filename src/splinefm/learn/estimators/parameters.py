@@ -20,7 +20,8 @@ from splinefm.encode.tables.names import nearest_hint
 from splinefm.learn.arguments import OF_MODEL, check_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
-from splinefm.learn.training import Crosses, Penalty, Training
+from splinefm.learn.penalty import Penalty
+from splinefm.learn.training import Crosses, Effort, Patience, Training
 from splinefm.model.engine import EngineName
 from splinefm.model.family import AnyModel
 
@@ -47,11 +48,12 @@ class EstimatorSettings(TypedDict, total=False):
     smoothness_order: int
     optimizer: str
     average: bool
-    patience: int | None
+    patience: Patience
     refit_on_all: bool
-    select_resolutions: bool
+    effort: Effort
+    time_limit: float | None
     crosses: Crosses
-    members: int
+    members: int | None
     validation: float
     engine: EngineName
     device: str | None
@@ -77,11 +79,12 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         smoothness_order: int = Training.smoothness_order,
         optimizer: str = Training.optimizer,
         average: bool = Training.average,
-        patience: int | None = Training.patience,
+        patience: Patience = Training.patience,
         refit_on_all: bool = Training.refit_on_all,
-        select_resolutions: bool = Training.select_resolutions,
+        effort: Effort = Training.effort,
+        time_limit: float | None = Training.time_limit,
         crosses: Crosses = Training.crosses,
-        members: int = Training.members,
+        members: int | None = Training.members,
         validation: float = _VALIDATION,
         engine: EngineName = Training.engine,
         device: str | None = Training.device,
@@ -106,7 +109,8 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.average = average
         self.patience = patience
         self.refit_on_all = refit_on_all
-        self.select_resolutions = select_resolutions
+        self.effort = effort
+        self.time_limit = time_limit
         self.crosses = crosses
         self.members = members
         self.validation = validation
@@ -210,28 +214,34 @@ _SETTINGS = """\
     schedule : {"cosine", "constant"}
         Learning rate schedule: a warmup and then a cosine decay, or the same rate in all steps.
     l2, smoothness : float or mapping of str to float, optional
-        Penalties on the size of all weights and on the roughness of curves: a number for all fields, or numbers by
-        field. By default 1e-4 and 1e-2, up to six times as much for tables below 3,000 rows, and a smaller L2 penalty
-        for tables over 1,000,000 rows. What you give is used as it is; `fitted_.training` has what was used.
+        Penalties on the size of all weights and on the roughness of curves: a number for all columns, or numbers by
+        field; a cross of two numbers is smoothed only if it is named. By default 1e-4 and 1e-2, up to six times as much
+        for tables below 3,000 rows, and a smaller L2 penalty for tables over 1,000,000 rows. What you give is used as
+        it is; `fitted_.training` has what was used.
     smoothness_order : {2, 1, 3}
         Strong smoothness turns a curve into a constant (1), a straight line (2) or a parabola (3).
     optimizer : {"adamw", "adagrad"}
         The optimizer.
     average : bool
         Use a moving average of the weights.
-    patience : int, optional
-        Stop after this many epochs without a better validation loss.
+    patience : "auto", int or None
+        Stop after this many epochs without a better validation loss, by default a fifth of `epochs` but at least 4;
+        never with None.
     refit_on_all : bool
         Train again on all rows, for the number of epochs that was best on the validation rows.
-    select_resolutions : bool
-        If the schema is inferred, compare a model with resolutions chosen by column on held-out rows, and keep the
-        better one. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it automatically.
+    effort : {"default", "fast", "best"}
+        How much `fit` searches by itself for what is left open: bases and penalties of inferred columns, the model, the
+        number of epochs, crosses. "fast" searches nothing; "best" tries more, and fits up to 8 members. What was tried
+        is in `fitted_.search`. Tables below 1,000 or over 1,000,000 rows are not searched.
+    time_limit : float, optional
+        Seconds after which `fit` ends with the best model so far.
     crosses : "auto", int or None
         Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
         `sf.Cross` for those that lower the loss of held-out rows: up to three and two if the schema is inferred
-        ("auto"), up to this number for any fields, or none. Tables below 1,000 or over 200,000 rows skip this.
-    members : int
-        Train so many models with different seeds and average their scores: one model with longer vectors.
+        ("auto"), up to this number of each for any fields, or none.
+    members : int, optional
+        Train several models and average their scores: one model with longer vectors. By default, a search that chooses
+        the model fits up to four; there is one if the model is given.
     validation : float
         The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
     engine : {"cpu", "torch"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.files.container import Array, ModelFileError
 from splinefm.learn.files.kinds import KINDS, RUN_NAMES, setting_types
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.search.entries import SearchEntry
 from splinefm.learn.training import Epoch
 
 _MOST_NUMBERS = 16  # longer tuples of numbers, such as the knots of a transform, become arrays
@@ -42,15 +44,21 @@ def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
     notes = {str(name): str(note) for name, note in encoder.notes.items()}
-    study = {} if fitted.study is None else {"study": describe(fitted.study, "study", "the study", tensors)}
+    optional = {"study": fitted.study, "evidence": fitted.evidence, "search": tuple(map(_bounded, fitted.search))}
+    known = {part: describe(value, part, f"the {part}", tensors) for part, value in optional.items() if value}
     return {
         "encoder": {"fields": described, "n_rows": int(encoder.n_rows), "notes": notes},
         "model": describe(fitted.model, "model", "the model", tensors),
         "loss": describe(fitted.loss, "loss", "the loss", tensors),
         "training": describe(fitted.training, "training", "the training", tensors),
         "history": list(Epoch._fields),
-        **study,
+        **known,
     }
+
+
+def _bounded(entry: SearchEntry) -> SearchEntry:
+    """Return an entry of a search without NaN, which files do not have: a setting that diverged has no error."""
+    return replace(entry, error=math.inf) if math.isnan(entry.error) else entry
 
 
 def describe(value: Any, path: str, owner: str, tensors: dict[str, Array]) -> Any:

@@ -13,7 +13,9 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.losses import Loss
-from splinefm.learn.training import RUNS, Run, Training
+from splinefm.learn.remarks.evidence import Evidence
+from splinefm.learn.search.entries import SearchEntry
+from splinefm.learn.training import Training
 from splinefm.learn.tuning.study import StudySummary, TrialSummary
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
@@ -23,11 +25,11 @@ KINDS: dict[str, type] = {
     for kind in (
         *(Numerical, Categorical, MultiValued, Cross, *TRANSFORMS, *BASES),
         *MODELS,
-        *(Loss, Training, StudySummary, TrialSummary),
+        *(Loss, Training, StudySummary, TrialSummary, Evidence, SearchEntry),
     )
 }
-RUN_NAMES: tuple[Run, ...] = tuple(RUNS)
-"""The history has their indices, so new runs come last."""
+RUN_NAMES = ("first", "by column", "all rows", "update", "half", "crosses", "search")
+"""The history has their indices, so new runs come last. "by column", "half" and "crosses" are runs of version 0.1."""
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, cast, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ from splinefm.learn.files.container import Array, Damaged, ModelFileError, deman
 from splinefm.learn.files.kinds import KINDS, MODELS, RUN_NAMES, setting_types
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
+from splinefm.learn.remarks.evidence import Evidence
+from splinefm.learn.search.entries import SearchEntry
 from splinefm.learn.training import Epoch, Run, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel, Params, param_shapes
@@ -31,22 +33,27 @@ MAPPED = ("params/factors", "params/linear")
 """The arrays that grow with the number of categories, which `mmap` maps."""
 # Former names of settings.
 _RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
+# Settings that only older files have: `effort` replaced the search for resolutions.
+_GONE: dict[str, dict[str, Any]] = {"Training": {"select_resolutions": bool}}
 # The behavior before a setting existed: categories were matched by their spelling, and there were no crosses.
 _BEFORE: dict[str, dict[str, Any]] = {
     "Categorical": {"values": "text"},
     "MultiValued": {"values": "text"},
-    "Training": {"crosses": None},
+    "Training": {"crosses": None, "members": 1},
 }
-_PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", if the settings were searched
+_PARTS = {"encoder", "model", "loss", "training", "history"}
+# The settings were searched, by `sf.tune` or by the fit itself; there were held-out rows. Older files have no evidence.
+_OPTIONAL = {"study", "evidence", "search"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
 _LONGEST_LIST = 1 << 20
 _HIGHEST_ORDER = 64
+_MOST_ENTRIES = 100_000
 
 
 def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = False) -> Fitted:
     """Check everything and build the model; the arrays are removed from `tensors`."""
-    parts = description.keys() - {"study"}
+    parts = description.keys() - _OPTIONAL
     if "index" in parts:
         raise ModelFileError("it is an item index, which belongs to a model file; load the model")
     demand(parts == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
@@ -59,13 +66,29 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     demand(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")
     demand(study is None or isinstance(study, StudySummary), "its study is invalid")
+    evidence = restore(description.get("evidence"), tensors, "evidence")
+    demand(evidence is None or isinstance(evidence, Evidence), "its evidence is invalid")
+    search = _restore_search(description.get("search", []), tensors)
     history = _restore_history(description["history"], take_array(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], tensors)
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
     demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
     demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
-    return Fitted(encoder, model, params, loss, history, training, study)
+    return Fitted(encoder, model, params, loss, history, training, study, evidence, search)
+
+
+def _restore_search(description: Any, tensors: dict[str, Array]) -> tuple[SearchEntry, ...]:
+    """Return the settings that a fit has tried; a setting that diverged has an infinite loss."""
+    demand(isinstance(description, list) and len(description) <= _MOST_ENTRIES, "its search is invalid")
+    entries = restore(description, tensors, "search")
+    for entry in entries:
+        demand(isinstance(entry, SearchEntry), "its search is invalid")
+        counts = (entry.n_columns, entry.epochs, entry.folds)
+        demand(all(type(count) is int and count >= 0 for count in counts), f"its search has the counts {counts}")
+        demand(entry.loss > -math.inf and entry.error >= 0.0, f"its search has the loss {entry.loss} ± {entry.error}")
+        demand(0.0 <= entry.seconds < math.inf, f"its search has a setting of {entry.seconds} seconds")
+    return tuple(entries)
 
 
 def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
@@ -171,7 +194,7 @@ def _run(number: float) -> Run:
     if math.isnan(number):
         return "first"
     demand(number in range(len(RUN_NAMES)), f"its history has the unknown run {number:g}")
-    return RUN_NAMES[int(number)]
+    return cast(Run, RUN_NAMES[int(number)])
 
 
 def restore(description: Any, tensors: dict[str, Array], where: str) -> Any:
@@ -208,7 +231,8 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         raise ModelFileError(f"{where} has the unknown type {name!r}; upgrade splinefm")
     # Without its cuts, this class would create as many as its count says.
     demand(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
-    hints, renamed = setting_types(name), _RENAMED.get(name, {})
+    gone = _GONE.get(name, {})
+    hints, renamed = {**setting_types(name), **gone}, _RENAMED.get(name, {})
     values: dict[str, Any] = dict(_BEFORE.get(name, {}))
     read: set[str] = set()
     for old, setting in settings.items():
@@ -222,6 +246,10 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         value = values[key] = restore(setting, tensors, f"{where}/{key}")
         if not _fits(value, hints[key]):
             raise Damaged(f"{where}: {key} of {name} is {str(value)[:80]}")
+    former = {key: values.pop(key) for key in gone if key in values}
+    if kind is Training and "effort" not in read:
+        is_searched = former.get("select_resolutions") or values["crosses"] is not None
+        values["effort"] = "default" if is_searched else "fast"
     return kind(**values)
 
 

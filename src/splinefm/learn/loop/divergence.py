@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from splinefm._wording import setting
-from splinefm.learn.training import L2, SMOOTHNESS, Penalty, Training, by_name
+from splinefm.learn.penalty import Penalty, by_name
+from splinefm.learn.training import L2, SMOOTHNESS, Training
 
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
 SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}

@@ -8,6 +8,7 @@ import numpy as np
 
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import mean_and_error
+from splinefm.learn.remarks.evidence import Evidence
 from splinefm.learn.training import Chunk, FloatArray
 from splinefm.model.engine import Engine
 from splinefm.model.family import Params
@@ -50,6 +51,18 @@ class Judge:
         if is_best or self._ties(losses, weight):
             self.as_good = self.n_epochs
         return value, is_best
+
+    def evidence(self, loss: Loss, start: float | FloatArray, training_loss: float) -> Evidence | None:
+        """Return what the validation rows tell of the best epoch, whose training rows had this loss."""
+        if self.validation is None or not len(self._losses):
+            return None
+        y, weight = self.validation.y, self.validation.sample_weight
+        constant = loss.value(y, np.full((len(y), *np.shape(start)), start))
+        value, error = mean_and_error(self._losses, weight)
+        gain, gain_error = mean_and_error(constant - self._losses, weight)
+        floor = loss.floor(y, weight) / float(weight.sum())
+        numbers = (training_loss, value, error, value + gain, gain_error, floor)
+        return Evidence(len(y), *numbers) if all(map(math.isfinite, numbers)) else None
 
     def _ties(self, losses: FloatArray, weight: FloatArray) -> bool:
         """Return whether the losses of an epoch differ from those of the best one by chance."""

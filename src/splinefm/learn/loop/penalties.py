@@ -14,7 +14,8 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.learn.training import LINEAR_L2, Training, penalty_by_field
+from splinefm.learn.penalty import penalty_by_field
+from splinefm.learn.training import LINEAR_L2, Training
 from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
 
@@ -92,12 +93,15 @@ class AdaptivePenalties:
         # A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other
         # models have one vector for all fields. Its penalty is therefore divided by the number of fields.
         parts = end // model.part_size(len(self.engine.layout.fields))
+        # The penalty of a mean is the mean of those of its members: of its vectors, each has a share. The root of the
+        # number of members is in the length.
+        parts *= model.members
         length, length_third = math.sqrt(parts) * self._lengths(factors[..., :end]), self._lengths(factors[..., end:])
         penalty = base._replace(
             l2=(dispersion * base.l2 / np.maximum(length, MIN_LENGTH)).astype(np.float32),
             l2_third=(dispersion * base.l2_third / np.maximum(length_third, MIN_LENGTH)).astype(np.float32),
             l2_linear=(dispersion * base.l2_linear).astype(np.float32),
-            smoothness=(dispersion * base.smoothness).astype(np.float32),
+            smoothness=(dispersion / model.members * base.smoothness).astype(np.float32),
         )
         self.engine.set_penalty(penalty)
 

@@ -44,6 +44,7 @@ def train(
     trainee, twin = _begin(problem, rows, n_rows, training, whole)
     judge = Judge(validation)
     n_epochs, interrupted, left = stop_after or training.most_epochs(n_rows), False, ""
+    patience = training.most_waiting(n_rows)
     try:
         with twin or nullcontext():
             for epoch in range(n_epochs):
@@ -66,8 +67,8 @@ def train(
                     interrupted = True
                     progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
                     break
-                if training.patience is not None and since >= training.patience:
-                    if run != "half":  # there are several, whose epochs nobody sees
+                if patience is not None and since >= patience:
+                    if run != "search":  # there are many, whose epochs are not shown
                         progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
                     break
     except KeyboardInterrupt:
@@ -76,7 +77,9 @@ def train(
         interrupted, left = True, f"the best epoch so far is kept ({len(history) - since} of {n_epochs})"
     if best is None:
         raise Diverged(divergence_message(training, len(history) - 1))
-    return Trained(best, history, interrupted, judge.as_good, left, None if twin is None else twin.params)
+    evidence = judge.evidence(problem.loss, problem.start, history[len(history) - 1 - since].train_loss)
+    on_all = None if twin is None else twin.params
+    return Trained(best, history, interrupted, judge.as_good, left, on_all, evidence)
 
 
 def _begin(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 
@@ -244,9 +244,7 @@ class Chunks:
         """Return training and validation rows together, if they come from one table and are in memory."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
-        slots = concatenate_slots([self.kept.slots, self.validation.slots])
-        y, weight = (np.concatenate(pair) for pair in zip(self.kept[1:], self.validation[1:], strict=True))
-        return Chunk(slots, y, weight)
+        return join_chunks([self.kept, self.validation])
 
     def sample(self, most: int) -> Slots | pa.Table:
         """Return a copy of some encoded rows, spread over the table if they are in memory.
@@ -278,3 +276,14 @@ class Chunks:
 def _bytes_per_row(layout: SlotLayout) -> int:
     """Return the size of a row in a chunk: slots, target and sample weight."""
     return 4 * (layout.n_windows + layout.n_weights) + 16
+
+
+def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
+    """Return some rows of a chunk."""
+    return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
+
+
+def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
+    """Return the rows of several chunks in one."""
+    slots, y, weight = zip(*chunks, strict=True)
+    return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))

@@ -171,24 +171,40 @@ def quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def open_study(storage: BaseStorage | None, name: str, maximize: bool, fingerprint: Mapping[str, str]) -> Study:
-    """Return a new study, or the one of this name in the storage if it belongs to the same task."""
+def open_study(storage: BaseStorage | None, name: str, maximize: bool) -> Study:
+    """Return a new study, or the one of this name in the storage; raise an error if it is of something else."""
     study = optuna.create_study(
         storage=storage, study_name=name, direction="maximize" if maximize else "minimize", load_if_exists=True
     )
     known = study.user_attrs.get(FINGERPRINT)
-    if known is None and not study.get_trials(deepcopy=False):
-        study.set_user_attr(FINGERPRINT, dict(fingerprint))
-        return study
-    differs = _difference(known, fingerprint)
-    if differs:
-        raise ValueError(f"the study {name!r} belongs to another task: {differs}; choose another study_name or storage")
+    if known is None:
+        if study.get_trials(deepcopy=False):
+            raise _refused(name, "belongs to another task: sf.tune did not create it")
+    elif not (isinstance(known, dict) and known.keys() == {"base", "task"}):
+        raise _refused(name, "is one of an earlier version of splinefm, whose trials are not comparable")
     return study
 
 
-def _difference(known: Any, now: Mapping[str, str]) -> str:
-    if not isinstance(known, dict):
-        return "sf.tune did not create it"
+def base_of(study: Study) -> dict[str, Any] | None:
+    """Return the description of the setting that the trials of a study start from, if it is known already."""
+    known = study.user_attrs.get(FINGERPRINT)
+    return None if known is None else known["base"]
+
+
+def claim_study(study: Study, base: Mapping[str, Any], fingerprint: Mapping[str, str]) -> None:
+    """Make a new study one of this task and this base; raise an error if it belongs to another task."""
+    known = study.user_attrs.get(FINGERPRINT)
+    if known is None:
+        study.set_user_attr(FINGERPRINT, {"base": dict(base), "task": dict(fingerprint)})
+    elif differs := _difference(known["task"], fingerprint):
+        raise _refused(study.study_name, f"belongs to another task: {differs}")
+
+
+def _refused(name: str, reason: str) -> ValueError:
+    return ValueError(f"the study {name!r} {reason}; choose another study_name or storage")
+
+
+def _difference(known: Mapping[str, str], now: Mapping[str, str]) -> str:
     for name in sorted({*known, *now}, key=lambda name: (name not in now, list(now).index(name) if name in now else 0)):
         if name not in known or name not in now:
             return f"{name} is {'new' if name not in known else 'gone'}"
@@ -217,7 +233,7 @@ class Sampler(BaseSampler):
 
     def __init__(self, space: Mapping[str, BaseDistribution], start: Mapping[str, Any], seed: int) -> None:
         self.seed = seed
-        self.start = {name: start[name] for name, entry in space.items() if _contains(entry, start[name])}
+        self.start = {name: start[name] for name, entry in space.items() if _contains(entry, start.get(name))}
         self.start_space = {name: space[name] for name in self.start}
         self.inner = TPESampler(seed=seed)
 
@@ -272,7 +288,7 @@ class Search:
     trials : int
         Total number of trials in the study.
     deadline : float
-        The end, as a value of `time.perf_counter`.
+        The end, as a value of `time.monotonic`.
     progress : Progress
         Gets a line for every trial.
     """
@@ -288,7 +304,7 @@ class Search:
     ) -> None:
         self.study, self.experiment, self.space = study, experiment, dict(space)
         self.trials, self.deadline, self.progress = trials, deadline, progress
-        self.begun, self.done = time.perf_counter(), 0
+        self.begun, self.done = time.monotonic(), 0
 
     def run(self) -> None:
         """Run trials; Ctrl-C ends the search, and propagates only if no trial is complete."""
@@ -340,7 +356,7 @@ class Search:
         self._tell(trial)
 
     def _report(self, trial: Trial, epoch: Epoch) -> None:
-        epochs = int(trial.params.get("epochs", self.experiment.base.start["epochs"]))
+        epochs = int(trial.params.get("epochs", self.experiment.space.start["epochs"]))
         self.progress.begin(f"trial {trial.number}, epoch {min(epoch.epoch + 1, epochs)}/{epochs}")
         value = self.experiment.metric.of_epoch(epoch, self.experiment.chunks.loss)
         if math.isfinite(value):
@@ -355,7 +371,7 @@ class Search:
         self.study.tell(trial, state=TrialState.FAIL)
 
     def _in_time(self) -> bool:
-        return time.perf_counter() < self.deadline
+        return time.monotonic() < self.deadline
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=states)
@@ -373,8 +389,8 @@ class Search:
         if self._has_value():
             best = self.study.best_trial
             parts.append(f"best {best.value:.5g} (trial {best.number})")
-        left = max(0, self.trials - done) * (time.perf_counter() - self.begun) / self.done
-        seconds = round(max(0.0, min(left, self.deadline - time.perf_counter())))
+        left = max(0, self.trials - done) * (time.monotonic() - self.begun) / self.done
+        seconds = round(max(0.0, min(left, self.deadline - time.monotonic())))
         parts += [f"{summary.seconds:.1f} s", f"{datetime.timedelta(seconds=seconds)} left"]
         self.progress.say("  ".join(part for part in parts if part))
 

@@ -8,8 +8,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from splinefm._checks import check_size
 from splinefm.learn.arguments import explain_unknown
@@ -17,11 +17,11 @@ from splinefm.learn.estimators.classifier import SplineFMClassifier
 from splinefm.learn.estimators.parameters import draw_seed
 from splinefm.learn.estimators.regressor import SplineFMRegressor
 from splinefm.learn.estimators.studies import fit_from_study, open_task
-from splinefm.learn.fitting import Task
 from splinefm.learn.progress import make_progress
+from splinefm.learn.tuning.base import Base
 from splinefm.learn.tuning.space import merge_spaces
 from splinefm.learn.tuning.study import StudySummary, Value, show_storage
-from splinefm.learn.tuning.trials import Experiment, changed_settings
+from splinefm.learn.tuning.trials import Experiment, settings_of_estimator
 
 if TYPE_CHECKING:
     from splinefm.learn.tuning.optuna import Study
@@ -42,7 +42,9 @@ class Tuned:
     params : dict
         The best point in the search space.
     value : float
-        The metric of the best trial on the validation rows.
+        The metric of the best trial on the validation rows, and of the first run of the model: that on the training
+        rows, before other members and before a run on all rows. With the default metric, it is the smallest validation
+        loss in `estimator.history_`, in the unit of the target.
     summary : StudySummary
         All trials, without Optuna.
     study : optuna.Study
@@ -82,16 +84,18 @@ def tune(
 ) -> Tuned:
     """Find the settings of an estimator that work best on validation rows, and fit it with them.
 
-    The first trial has the settings of the estimator, so the result is no worse on the validation rows. All trials
-    train on the same rows and are compared on the same validation rows; trials that lag behind are pruned. Finally,
-    the estimator is fitted with the best settings, as `estimator.fit` does: with the same validation rows, and by
-    default a last time on all rows.
+    It begins with the search of `estimator.fit`. The first trial has the settings that it finds, crosses included, so
+    the result is no worse on the validation rows. All trials train one model each on the same rows and are compared on
+    the same validation rows; trials that lag behind are pruned. Finally, the model is fitted with the best settings, as
+    `estimator.fit` does: with as many members, or a last time on all rows. If the first trial is the best one, it is
+    the model of `estimator.fit`.
 
     Parameters
     ----------
     estimator : SplineFMClassifier or SplineFMRegressor
-        The estimator to tune; it is not modified. Its type of model, fields with a transform or basis that you chose,
-        epochs and patience stay the same unless `space` names them.
+        The estimator to tune; it is not modified. What you chose stays the same unless `space` names it: its model
+        (except k), epochs and patience, and fields with a transform or basis of your own. `effort`, `crosses` and
+        `time_limit` apply to the search at the beginning; "fast" leaves it out.
     table : table, path or dataset
         As in `fit`.
     target : str or array of shape (n_rows,)
@@ -101,12 +105,14 @@ def tune(
     trials : int
         Total number of trials in the study, including those of earlier calls and other processes.
     timeout : float, optional
-        Seconds for the trials, without the final fit. The first trial always finishes.
+        Seconds for the search and the trials, without the final fit. The search takes at most 60 % of them, and the
+        first trial always finishes.
     storage : path or str, optional
         Where to keep trials, to continue later or to share them between processes: a SQLite file (.db, .sqlite), a
         journal file (.journal, .log), or the URL of a database such as "postgresql://..."; in memory by default.
     study_name : str, optional
-        The study in the storage, which can hold several. The default name consists of the target and the model.
+        The study in the storage, which can hold several. The default name consists of the target and the model of the
+        estimator.
     space : mapping, optional
         Changes to the default search space: maps a name to a list of values, to an Optuna distribution, or to None to
         leave this setting unchanged.
@@ -148,31 +154,49 @@ def tune(
 
     opened = studies.open_storage(storage)
     with make_progress(verbose) as progress, studies.quiet(), _storing(storage):
-        progress.begin("reading the table")
         named = isinstance(target, str)
-        data = _FitArguments(table, sample_weight, str(target) if named else None, None if named else target, eval_set)
-        experiment = Experiment(data.open(chosen), chosen.model, metric)
-        base = experiment.base
-        distributions = studies.make_distributions(merge_spaces(base.space(), space))
-        for name in {**distributions, **(space or {})}:
-            base.check(name, studies.values_to_check(distributions.get(name)))
-        study = studies.open_study(
-            opened,
-            study_name or f"{experiment.task.target}-{type(base.settings.model).__name__}",
-            experiment.metric.maximize,
-            experiment.fingerprint(distributions),
+        task, classes = open_task(
+            chosen, table, None if named else target, sample_weight, str(target) if named else None, eval_set
         )
-        study.pruner = studies.make_pruner(prune, int(base.start["epochs"]))
-        study.sampler = studies.Sampler(distributions, base.start, seed)
+        experiment = Experiment(task, chosen.model, metric, progress)
+        # Mistakes are told before the search.
+        distributions = studies.make_distributions(merge_spaces(experiment.space.entries(), space))
+        for name in {**distributions, **(space or {})}:
+            experiment.space.check(name, studies.values_to_check(distributions.get(name)))
+        studies.make_pruner(prune, 1)
+        own_name = study_name or f"{task.target}-{type(experiment.given.model).__name__}"
+        study = studies.open_study(opened, own_name, experiment.metric.maximize)
+        base = _find_base(experiment, study, deadline)
+        experiment.start_from(base)
+        distributions = studies.make_distributions(merge_spaces(experiment.space.entries(), space))
+        studies.claim_study(study, base.describe(task.schema), experiment.fingerprint(distributions))
+        start = experiment.space.start
+        study.pruner = studies.make_pruner(prune, int(start["epochs"]))
+        study.sampler = studies.Sampler(distributions, start, seed)
         studies.Search(study, experiment, distributions, trials, deadline, progress).run()
         summary = studies.summarize_study(study, experiment.metric)
     best = summary.best_trial
     params, value = dict(best.params), float(best.value or 0.0)
-    chosen.set_params(**changed_settings(base, params))
+    n_members = chosen.members or (base.n_members if base.n_members > 1 else None)
+    chosen.set_params(**settings_of_estimator(experiment.space.at(params), n_members))
     with make_progress(verbose and not chosen.verbose) as progress:
         progress.begin("fitting with the best settings")
-        data.fit(chosen, summary)
+        found = experiment.fit(params)
+        members = task.training.members if found.members else n_members
+        task = replace(task, training=replace(task.training, time_limit=None, members=members))
+        fit_from_study(chosen, task, classes, summary, found)
     return Tuned(chosen, params, value, summary, study)
+
+
+def _find_base(experiment: Experiment, study: Study, deadline: float) -> Base:
+    """Return the setting that a study starts from: the one in its storage, or what a fit finds."""
+    from splinefm.learn.tuning import optuna as studies
+
+    if (known := studies.base_of(study)) is not None:
+        return Base.restore(known, experiment.given)
+    found = experiment.find_base(deadline)
+    known = studies.base_of(study)  # another process may have been faster
+    return found if known is None else Base.restore(known, experiment.given)
 
 
 @contextmanager
@@ -194,28 +218,12 @@ def _storing(storage: object) -> Iterator[None]:
         ) from error
 
 
-class _FitArguments(NamedTuple):
-    """The arguments of `fit`."""
-
-    table: object
-    sample_weight: object
-    target: str | None
-    y: object
-    eval_set: object
-
-    def open(self, estimator: Estimator) -> Task:
-        return open_task(estimator, self.table, self.y, self.sample_weight, self.target, self.eval_set)
-
-    def fit(self, estimator: Estimator, study: StudySummary) -> None:
-        fit_from_study(estimator, self.table, self.y, self.sample_weight, self.target, self.eval_set, study)
-
-
 def _deadline(timeout: float | None) -> float:
     if timeout is None:
         return math.inf
     if not (isinstance(timeout, int | float) and 0.0 < timeout < math.inf):
         raise ValueError(f"timeout must be a number of seconds above 0, or None, got {timeout!r}")
-    return time.perf_counter() + timeout
+    return time.monotonic() + timeout
 
 
 def _checked(estimator: object, validation: object) -> Estimator:

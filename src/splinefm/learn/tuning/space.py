@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast, get_args
 
@@ -18,8 +18,9 @@ from splinefm.encode.transforms.choice import ATOM_SHARE
 from splinefm.encode.transforms.quantile import Quantile
 from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
 from splinefm.encode.transforms.transform import Transform
-from splinefm.learn.refine.resolutions import Resolutions, free_columns, with_resolutions
-from splinefm.learn.training import L2, SMOOTHNESS, Training
+from splinefm.learn.penalty import Penalty, by_name
+from splinefm.learn.search.setting import INFERRED, Setting, names_of_columns, smallest_penalty
+from splinefm.learn.training import Training
 from splinefm.learn.tuning.study import Value
 from splinefm.model.family import AnyModel
 
@@ -40,9 +41,7 @@ Entry = Range | tuple[Value, ...]
 Point = Mapping[str, Any]
 
 AS_IS = "schema"
-"""The value of `segments` that keeps the bases of the schema."""
-BY_COLUMN = "by column"
-"""The value of `segments` that uses the result of `select_resolutions`."""
+"""The value of `segments` that keeps the bases of the schema, or those that the search of a fit has found."""
 TRANSFORMS: dict[str, Transform] = {
     "quantile": Quantile(atom_share=ATOM_SHARE),
     "minmax": MinMax(),
@@ -55,120 +54,150 @@ MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in get_args(An
 LENGTHS, FFM_LENGTHS, FMFM_LENGTHS, THIRDS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16), (0, 4, 8, 16)
 SEGMENTS = (AS_IS, "8", "20", "50", "8+32", "16+64+256")
 DEGREES = (1, 2, 3)
-# Close to the defaults, which were found on several data sets: see docs/tuning.md.
-LEARNING_RATES, L2S, SMOOTHNESSES = Range(1e-3, 3e-2), Range(3e-6, 1e-3), Range(1e-4, 1.0)
+# Close to the defaults, which were found on several data sets: see docs/tuning.md. Penalties are multiples of the
+# penalties that the base has.
+LEARNING_RATES, PENALTIES = Range(1e-3, 3e-2), {"l2": Range(0.03, 10.0), "smoothness": Range(0.01, 100.0)}
 SMALLEST_BATCH, LARGEST_BATCH = 16, 16_384
 
-OF_FIELDS = ("segments", "degree", "transform")
-_OF_TRAINING = tuple(
-    item.name
-    for item in fields(Training)
-    if item.name
-    not in ("warmup", "refit_on_all", "select_resolutions", "crosses", "members", "seed", "threads", "engine", "device")
-)
+OF_FIELDS = ("segments", "degree", "transform", "crosses")
+# The settings of the search of a fit, and others that all trials share.
+_OF_SEARCH = ("effort", "time_limit", "crosses", "members")
+_SHARED = (*_OF_SEARCH, "warmup", "refit_on_all", "seed", "threads", "engine", "device")
+OF_TRAINING = tuple(item.name for item in fields(Training) if item.name not in _SHARED)
 
 
 @dataclass(frozen=True)
-class TrialSettings:
-    """The settings at one point of the search space."""
-
-    model: AnyModel
-    schema: Schema
-    training: Training
-
-
-@dataclass(frozen=True)
-class Base:
-    """The settings that a search starts from, and what it can change.
+class Space:
+    """What a study can change, and where it starts.
 
     Parameters
     ----------
-    settings : TrialSettings
-        The settings of the estimator, with its model and schema.
+    base : Setting
+        The setting of the first trial, with all defaults filled in.
+    given : Setting
+        The setting of the estimator, of which the base has what was given.
     n_rows : int
         Number of training rows.
-    resolutions : callable
-        Returns the resolutions by column that `select_resolutions` finds.
-    strength, l2_strength : float
-        How many times as large as usual the default penalties of the table are; their ranges are shifted by it.
 
     Examples
     --------
     >>> from splinefm.model.family import FM
-    >>> base = Base(TrialSettings(FM(k=8), Schema([Numerical("x")]), Training()), n_rows=10_000)
-    >>> base.start["k"], base.start["batch_size"], base.start["segments"]
+    >>> setting = Setting(Schema([Numerical("x")]), FM(k=8), Training(l2=1e-4, smoothness=1e-2))
+    >>> space = Space(setting, setting, n_rows=10_000)
+    >>> space.start["k"], space.start["batch_size"], space.start["segments"]
     (8, 32, 'schema')
-    >>> base.at({"segments": "8+32", "degree": 1}).schema["x"].basis
+    >>> space.at({"segments": "8+32", "degree": 1}).schema["x"].basis
     MultiResolution(segments=(8, 32), degree=1)
     """
 
-    settings: TrialSettings
+    base: Setting
+    given: Setting
     n_rows: int
-    resolutions: Callable[[], Resolutions] = dict
-    strength: float = 1.0
-    l2_strength: float = 1.0
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        of_model = tuple(item.name for item in fields(self.settings.model))
-        object.__setattr__(self, "names", ("model", *of_model, *_OF_TRAINING, *OF_FIELDS))
+        of_model = tuple(item.name for item in fields(self.base.model))
+        object.__setattr__(self, "names", ("model", *of_model, *OF_TRAINING, *OF_FIELDS))
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """The point of the search space with the initial settings."""
-        model, training = self.settings.model, self.settings.training
+        """The point of the space that is the base."""
+        model, training = self.base.model, self.base.training
         start = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
-        start |= {name: getattr(training, name) for name in _OF_TRAINING}
+        start |= {name: getattr(training, name) for name in OF_TRAINING}
         start["batch_size"] = training.rows_per_step(self.n_rows)
-        start["l2"] = self.l2_strength * L2 if training.l2 is None else training.l2
-        start["smoothness"] = self.strength * SMOOTHNESS if training.smoothness is None else training.smoothness
-        segments = BY_COLUMN if self._may_select else AS_IS
-        return start | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
+        start |= {name: self._start_of_penalty(name) for name in PENALTIES}
+        degrees = [item.basis.degree for item in self._free_numbers]
+        return start | {
+            "segments": AS_IS,
+            "degree": degrees[0] if degrees else BSpline.degree,
+            "transform": "auto",
+            "crosses": True,
+        }
+
+    @cached_property
+    def found_crosses(self) -> tuple[str, ...]:
+        """The crosses of the base that the user did not give."""
+        return tuple(item.name for item in self.base.schema.crosses if item.name not in self.given.schema.names)
 
     @property
-    def _may_select(self) -> bool:
-        return self.settings.training.select_resolutions and bool(free_columns(self.settings.schema))
+    def _free_numbers(self) -> list[Any]:
+        """The fields whose basis is not a choice of the user."""
+        given = {item.name: item for item in self.given.schema.fields}
+        items = [item for item in self.base.schema.fields if isinstance(item, Numerical)]
+        return [item for item in items if isinstance(own := given[item.name], Numerical) and own.basis in INFERRED]
 
-    def space(self) -> dict[str, Entry]:
+    def _start_of_penalty(self, name: str) -> Penalty:
+        """Return the penalty of the columns: crosses that were found can have others; or what was given by field."""
+        penalty: Penalty = getattr(self.base.training, name)
+        if by_name(getattr(self.given.training, name)):
+            return penalty
+        return smallest_penalty(penalty, names_of_columns(self.base.schema))
+
+    def entries(self) -> dict[str, Entry]:
         """Return the default search space.
 
         Penalties that are zero or given by field are not searched, nor is `third` if the model has none.
         """
-        items = [item for item in self.settings.schema if isinstance(item, Numerical)]
-        space: dict[str, Entry] = {}
+        items = [item for item in self.base.schema if isinstance(item, Numerical)]
+        entries: dict[str, Entry] = {}
         if isinstance(self.start["k"], int):
-            space["k"] = _with(_lengths(self.settings.model), self.start["k"])
+            entries["k"] = _with(_lengths(self.base.model), self.start["k"])
         if self.start.get("third"):
-            space["third"] = _with(THIRDS, self.start["third"])
-        space["batch_size"] = self._batches()
-        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S.times(self.l2_strength)}
-        if any(hasattr(item.basis, "smoothing") for item in items):
-            ranges["smoothness"] = SMOOTHNESSES.times(self.strength)
-        for name, entry in ranges.items():
+            entries["third"] = _with(THIRDS, self.start["third"])
+        entries["batch_size"] = self._batches()
+        rate = self.start["learning_rate"]
+        if rate > 0.0:
+            entries["learning_rate"] = Range(min(LEARNING_RATES.low, rate), max(LEARNING_RATES.high, rate))
+        for name, multiples in PENALTIES.items():
+            is_used = name == "l2" or any(hasattr(item.basis, "smoothing") for item in items)
             value = self.start[name]
-            if isinstance(value, float) and value > 0.0:
-                space[name] = Range(min(entry.low, value), max(entry.high, value))
-        if any(_has_free_basis(item) for item in items):
-            by_column = (BY_COLUMN,) if self._may_select else ()
-            space |= {"segments": (*by_column, *SEGMENTS), "degree": DEGREES}
+            if is_used and isinstance(value, float) and value > 0.0:
+                entries[name] = multiples.times(value)
+        if self._free_numbers:
+            entries |= {"segments": SEGMENTS, "degree": DEGREES}
         if any(_has_free_transform(item) for item in items):
-            space["transform"] = ("auto", "quantile", "minmax")
-        return space
+            entries["transform"] = ("auto", "quantile", "minmax")
+        if self.found_crosses:
+            entries["crosses"] = (True, False)
+        return entries
 
-    def at(self, params: Point) -> TrialSettings:
-        """Return the settings at a point; settings that it does not name do not change."""
-        model: Any = _model(self.settings.model, params)
+    def at(self, params: Point) -> Setting:
+        """Return the setting at a point; settings that it does not name do not change. The start is the base."""
+        model: Any = _model(self.base.model, params)
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
-        of_training = {name: params[name] for name in params if name in _OF_TRAINING}
-        schema = self.settings.schema
-        if params.get("segments", self.start["segments"]) == BY_COLUMN:
-            schema, params = with_resolutions(schema, self.resolutions()), {**params, "segments": AS_IS}
-        items = tuple(_changed(item, params, self.settings.schema) for item in schema)
-        return TrialSettings(
-            cast(AnyModel, replace(model, **of_model)),
-            Schema(items, schema.reasons),
-            replace(self.settings.training, **of_training),
-        )
+        changed = {name: params[name] for name in OF_TRAINING if name in params and params[name] != self.start[name]}
+        changed |= {name: self._penalty(name, changed[name]) for name in PENALTIES if name in changed}
+        training, schema = replace(self.base.training, **changed), self.base.schema
+        if params.get("crosses", True) not in (True, False):
+            raise ValueError("crosses must be True or False")
+        if not params.get("crosses", True) and self.found_crosses:
+            schema = _without(schema, self.found_crosses)
+            training = replace(training, l2=_kept(training.l2, schema), smoothness=_kept(training.smoothness, schema))
+        free = {item.name for item in self._free_numbers}
+        items = tuple(self._changed(item, params, item.name in free) for item in schema)
+        schema = Schema(items, schema.reasons)
+        return Setting(schema, cast(AnyModel, replace(model, **of_model)), training)
+
+    def _penalty(self, name: str, value: Penalty) -> Penalty:
+        """Return a penalty whose value for the columns is this; larger ones of found crosses stay as much larger."""
+        start, own = self.start[name], by_name(getattr(self.base.training, name))
+        if not (own and isinstance(value, float) and isinstance(start, float) and start):
+            return value
+        return {name: value if number == start else number * (value / start) for name, number in own.items()}
+
+    def _changed(self, item: Field, params: Point, has_free_basis: bool) -> Field:
+        if not isinstance(item, Numerical):
+            return item
+        segments, degree = (params.get(name, self.start[name]) for name in ("segments", "degree"))
+        if has_free_basis and (segments, degree) != (AS_IS, self.start["degree"]):
+            item = replace(item, basis=_basis(item.basis, segments, degree))
+        transform = params.get("transform", "auto")
+        if transform == "auto" or not _has_free_transform(item):
+            return item
+        if transform not in TRANSFORMS:
+            raise ValueError(f"transform must be one of {quoted(['auto', *TRANSFORMS], 9)}")
+        return replace(item, transform=TRANSFORMS[transform])
 
     def check(self, name: str, values: Sequence[Any]) -> None:
         """Raise an error if a setting cannot be searched, or not at one of these values."""
@@ -178,7 +207,7 @@ class Base:
             raise ValueError(f"space names {name!r}, which cannot be tuned{hint}. To tune: {quoted(self.names, 99)}")
         for value in values:
             try:
-                replace(self, resolutions=dict).at({name: value})  # without a search for resolutions
+                self.at({name: value})
             except (TypeError, ValueError) as error:
                 raise ValueError(f"space[{name!r}] has the value {value!r}: {error}") from error
 
@@ -227,33 +256,23 @@ def _with(values: tuple[int, ...], value: int) -> tuple[int, ...]:
     return tuple(sorted({*values, value}))
 
 
-def _has_free_basis(item: Numerical) -> bool:
-    """Return whether a basis is one of the defaults."""
-    return item.basis in (BSpline(), MultiResolution())
-
-
 def _has_free_transform(item: Numerical) -> bool:
     """Return whether the library chooses the transform; edges of bins are in the unit of the column and need none."""
     return item.transform == "auto" and getattr(item.basis, "edges", None) is None
 
 
-def _changed(item: Field, params: Point, schema: Schema) -> Field:
-    if not isinstance(item, Numerical):
-        return item
-    given = schema[item.name]
-    if isinstance(given, Numerical) and _has_free_basis(given):
-        basis = _basis(item.basis, params.get("segments", AS_IS), params.get("degree"))
-        item = replace(item, basis=basis)
-    transform = params.get("transform", "auto")
-    if transform == "auto" or not _has_free_transform(item):
-        return item
-    if transform not in TRANSFORMS:
-        raise ValueError(f"transform must be one of {quoted(['auto', *TRANSFORMS], 9)}")
-    return replace(item, transform=TRANSFORMS[transform])
+def _without(schema: Schema, names: Sequence[str]) -> Schema:
+    reasons = {name: reason for name, reason in schema.reasons.items() if name not in names}
+    return Schema((item for item in schema.fields if item.name not in names), reasons)
 
 
-def _basis(basis: Any, segments: Any, degree: int | None) -> Basis:
-    degree = basis.degree if degree is None else degree
+def _kept(penalty: Penalty, schema: Schema) -> Penalty:
+    """Return a penalty without fields that a schema does not have."""
+    own = by_name(penalty)
+    return {name: value for name, value in own.items() if name in schema.names} if own else penalty
+
+
+def _basis(basis: Any, segments: Any, degree: int) -> Basis:
     if segments == AS_IS:
         return cast(Basis, replace(basis, degree=degree))
     try:

@@ -18,7 +18,7 @@ class TrialSummary:
     Parameters
     ----------
     number : int
-        Number of the trial; trial 0 has the settings of the estimator.
+        Number of the trial; trial 0 has the settings that a fit of the estimator finds.
     state : str
         "complete", "pruned", "diverged" or "failed" (stopped or interrupted).
     value : float, optional

@@ -1,28 +1,38 @@
-"""Trials: training runs at points of the search space, measured on the same validation rows."""
+"""Trials: training runs at points of the search space, measured on the same validation rows.
+
+The first of them is the setting that a fit finds.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from splinefm._cached import cached_property
 from splinefm._wording import for_reader
 from splinefm.encode.schema import Schema
 from splinefm.learn import metrics
-from splinefm.learn.fitting import Task, default_model, make_chunks
+from splinefm.learn.fitting import SEARCH_SHARE, Task, default_model, find_setting, make_chunks
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
+from splinefm.learn.penalty import by_name
+from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.rows.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.runs import settings_for, train_part
-from splinefm.learn.table_size import l2_strength, penalty_strength
-from splinefm.learn.training import Epoch, Trained, Training
-from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
-from splinefm.model.family import AnyModel
+from splinefm.learn.search.crosses import without_found
+from splinefm.learn.search.race import Race, make_folds
+from splinefm.learn.search.search import Found
+from splinefm.learn.search.setting import Setting
+from splinefm.learn.training import Epoch, Trained
+from splinefm.learn.tuning.base import Base
+from splinefm.learn.tuning.space import OF_FIELDS, OF_TRAINING, Space
+from splinefm.model.engine import find_engine
+from splinefm.model.family import AnyModel, check_trainable
 from splinefm.model.scores import predict_scores
 
 LOSS = "loss"
@@ -104,17 +114,26 @@ class Experiment:
     task : Task
         What to fit, and to what.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        The model of the estimator; `default_model` by default.
+        The model of the estimator. By default, the search of a fit chooses one, or it is `default_model`.
     metric : str
         See `Metric`.
+    progress : Progress
+        Where to report.
+
+    Attributes
+    ----------
+    space : Space
+        What trials can change. Until `start_from`, it begins with the setting of the estimator.
     """
 
-    def __init__(self, task: Task, model: AnyModel | None, metric: str) -> None:
-        self.task, self.metric = task, Metric(metric, task.loss)
-        model = model or default_model(len(task.schema))
-        task.training.check_fields(task.schema.names)
+    def __init__(self, task: Task, model: AnyModel | None, metric: str, progress: Progress = SILENT) -> None:
+        self.task, self.model, self.metric, self.progress = task, model, Metric(metric, task.loss), progress
+        self.training = without_found(task.training, task.schema, progress)
+        self.training.check_fields(task.schema.names)
+        check_trainable(model or default_model(len(task.schema)))
+        find_engine(self.training.engine, self.training.device)
         self.chunks = make_chunks(
-            task.source(), task.loss, task.validation, task.training, class_weight=task.class_weight
+            task.source(), task.loss, task.validation, self.training, progress, class_weight=task.class_weight
         )
         self._encoded: OrderedDict[str, Chunks] = OrderedDict({repr(task.schema): self.chunks})
         if self.chunks.validation is None:
@@ -125,37 +144,65 @@ class Experiment:
                     "increase --validation, for example to 0.2, or pass a file",
                 )
             )
-        rows = self.chunks.encoder.n_rows
-        settings = TrialSettings(model, task.schema, settings_for(task.training, task.schema, rows))
-        strengths = (penalty_strength(rows), l2_strength(rows))
-        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions, *strengths)
+        self.given = Setting(task.schema, model or default_model(len(task.schema)), self.training)
+        self.found: Found | None = None
+        self.n_members = 1
+        self.space = self._space(self.given)
 
-    @cached_property
-    def _resolutions(self) -> Resolutions:
-        """The result of `select_resolutions`; it is the same in other processes and in later calls."""
-        settings, task = self.base.settings, self.task
-        first = train_part(settings.model, self.chunks, settings.training)
-        chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training)
-        if chosen.interrupted:
+    def find_base(self, deadline: float = math.inf) -> Base:
+        """Return the setting that a fit finds; the search takes a part of the time until the deadline."""
+        found = self.found = self._find(deadline)
+        if found.is_interrupted:
             raise KeyboardInterrupt
-        return resolutions_of(chunks.encoder, free_columns(task.schema))
+        return Base(found.best, max(1, len(found.members) // max(1, len(found.parts))))
+
+    def start_from(self, base: Base) -> None:
+        """Make a base the first trial."""
+        self.n_members = base.n_members
+        self.space = self._space(base.setting)
 
     def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
         """Train at a point of the search space; `report` can raise an exception to stop."""
-        settings = self.base.at(params)
-        chunks = self._chunks(settings.schema)
-        trained = train_part(settings.model, chunks, settings.training, [report])
+        setting = self.space.at(params)
+        chunks = self._chunks(setting.schema)
+        trained = train_part(setting.model, chunks, self._filled(setting).training, [report])
         if trained.interrupted:
             raise KeyboardInterrupt
         best = min(trained.history, key=lambda epoch: epoch.validation_loss)
-        return Result(self.metric.of_run(settings.model, trained, chunks, settings.training.threads), best.epoch)
+        return Result(self.metric.of_run(setting.model, trained, chunks, self.training.threads), best.epoch)
 
-    def fingerprint(self, space: Mapping[str, object]) -> dict[str, str]:
+    def fit(self, params: Mapping[str, Any]) -> Found:
+        """Return a point of the search space with as many members as the fit of the base has.
+
+        The first of them is the run of the trial. If one is enough, nothing is fitted yet. The base is what a fit
+        finds, which can be a mixture of several settings.
+        """
+        setting, is_compiled = self.space.at(params), self.training.engine == "cpu"
+        if setting == self.space.base and is_compiled:  # a search fits by the compiled loops
+            found = self.found or self._find()
+            if found.is_interrupted or setting == self._filled(found.best):
+                return found
+        chunks = self._chunks(setting.schema)
+        if self.n_members == 1 or chunks.kept is None or not is_compiled:
+            return Found(setting, chunks)
+        first = train_part(setting.model, chunks, self._filled(setting).training)
+        race = Race(chunks, self.training, SILENT)
+        race.folds = make_folds(chunks, self.n_members, self.training.seed)
+        try:
+            if not first.interrupted:
+                race.run([setting], range(1, self.n_members))
+        except KeyboardInterrupt:
+            first = first._replace(interrupted=True)
+        others = [] if first.interrupted else [entrant.trained for entrant in race.results.values()]
+        members = [first, *(trained for trained in others if trained is not None)]
+        return Found(setting, chunks, members, is_interrupted=first.interrupted)
+
+    def fingerprint(self, distributions: Mapping[str, object]) -> dict[str, str]:
         """Return what must be the same for trials to be comparable, with short descriptions."""
-        settings, validation = self.base.settings, self.chunks.validation
+        given, validation = self._space(self.given), self.chunks.validation
         assert validation is not None
         facts: dict[str, object] = {
-            "model": type(settings.model).__name__,
+            "model": "the choice of the search" if self.model is None else type(self.model).__name__,
             "loss": str(self.task.loss),
             "metric": self.metric.label,
             "target": self.task.target,
@@ -166,33 +213,48 @@ class Experiment:
             "validation targets": _digest(validation.y.tobytes()),
             "target mean": ", ".join(f"{value:.6g}" for value in np.ravel(self.chunks.start)),
         }
-        fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
-        facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
-        facts |= {f"space of {name}": entry for name, entry in space.items()}
+        facts |= {name: given.start[name] for name in given.names if name not in OF_FIELDS and name != "model"}
+        facts |= {name: getattr(self.training, name) for name in ("effort", "crosses", "members", "seed")}
+        facts |= {f"space of {name}": entry for name, entry in distributions.items()}
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
         return {name: str(fact) for name, fact in facts.items()}
+
+    def _find(self, deadline: float = math.inf) -> Found:
+        begin, limit = time.monotonic(), self.training.time_limit or math.inf
+        end = begin + SEARCH_SHARE * max(0.0, min(deadline - begin, limit))
+        return find_setting(self.task.schema, self.model, self.chunks, self.training, end, self.progress)
+
+    def _space(self, base: Setting) -> Space:
+        return Space(self._filled(base), self.given, self.chunks.n_rows)
+
+    def _filled(self, setting: Setting) -> Setting:
+        """Return a setting with the defaults of the table filled in."""
+        training = settings_for(setting.training, setting.schema, self.chunks.encoder.n_rows)
+        return replace(setting, training=training)
 
     def _chunks(self, schema: Schema) -> Chunks:
         """Return the table as a schema encodes it; the most recent ones stay within the memory limit."""
         key = repr(schema)
         if key not in self._encoded:
             source = replace(self.chunks.source, schema=schema)
-            self._encoded[key] = self.chunks.again(source, self.task.training)
+            self._encoded[key] = self.chunks.again(source, self.training)
         self._encoded.move_to_end(key)
         while len(self._encoded) > 1 and sum(map(_bytes, self._encoded.values())) > MEMORY_BYTES:
             self._encoded.popitem(last=False)
         return self._encoded[key]
 
 
-def changed_settings(base: Base, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an estimator at a point of the search space."""
-    settings = base.at(params)
-    names = {item.name for item in fields(Training)}
+def settings_of_estimator(setting: Setting, n_members: int | None) -> dict[str, Any]:
+    """Return the parameters of an estimator that fits a setting, without a search."""
+    training = {name: getattr(setting.training, name) for name in OF_TRAINING}
+    training |= {name: by_name(value) for name, value in training.items() if isinstance(value, tuple)}
     return {
-        "model": settings.model,
-        "schema": settings.schema,
-        "select_resolutions": False,  # the schema has the resolutions
-        **{name: getattr(settings.training, name) for name in params if name in names},
+        "model": setting.model,
+        "schema": setting.schema,
+        "effort": "fast",
+        "time_limit": None,
+        "members": n_members,
+        **training,
     }
 
 

@@ -73,16 +73,14 @@ class Learner:
     """
 
     def __init__(self, fitted: Fitted, training: Training | None = None, state: LearnerState | None = None) -> None:
-        if check_fitted(fitted).training.members > 1:
-            raise ValueError(
-                f"a model with members={fitted.training.members} is the mean of several fits and has no updates; "
-                "fit it again, or fit with members=1"
-            )
+        check_fitted(fitted)
         check_training(training)
-        self.training = training or fitted.training
+        # How many fits the model is the mean of does not change: it is trained as one model.
+        self.training = replace(training or fitted.training, members=fitted.training.members)
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
-        self.history, self.study = fitted.history, fitted.study
+        self.history, self.study, self.evidence = fitted.history, fitted.study, fitted.evidence
+        self.search = fitted.search
         self.verdict: Verdict | None = None
         self.rng = seeded(self.training.seed)
         self.engine = start_engine(
@@ -219,7 +217,8 @@ class Learner:
         """Return the current model."""
         params = self.engine.params()
         training = self.training.on_any_machine()
-        return Fitted(self.encoder, self.model, params, self.loss, self.history, training, self.study)
+        known = (self.study, self.evidence, self.search)
+        return Fitted(self.encoder, self.model, params, self.loss, self.history, training, *known)
 
     def state(self) -> LearnerState:
         """Return a copy of what the next update depends on, beside the model: another learner can continue from it."""

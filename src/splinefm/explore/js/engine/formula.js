@@ -1,9 +1,10 @@
 // The score of every model of the family (paper, equation of the field reductions):
 //
-//   score = b + Σ linear + Σ_{u<v} p_u[columns(e)]' M_fe p_v[columns(f)] + Σ_{t=3}^{order} Σ_{u1<..<ut} Σ_d Π p_ui[d]
+//   score = b + Σ linear + Σ_{u<v} p_u[columns(e)]' M_fe p_v[columns(f)]
+//     + productWeight Σ_{t=3}^{order} Σ_{u1<..<ut} Σ_d Π p_ui[d]
 //
 // where u is a unit of field f and v one of field e, and p_u = Σ_j weight_j V[feature_j]. M_fe is a weight (FM: 1, FwFM
-// and LowRankFwFM: r_fe), a weight for each coordinate (means of several FwFM) or a matrix (FmFM). Only FFM has other
+// and LowRankFwFM: r_fe, HigherOrderFM: 1 by its members), a weight for each coordinate (means of several FwFM) or a matrix (FmFM). Only FFM has other
 // columns for every field that a vector meets. Products of more than two units (HigherOrderFM, FwFM with `third`) are
 // over the coordinates d in `product`.
 
@@ -61,6 +62,7 @@ export class Formula {
     this.bias = buffers[model.bias][output];
     this.between = part_of(model.between, this.nFields ** 2 * part ** this.axes);
     [this.productFrom, this.productTo] = model.product;
+    this.productWeight = model.product_weight;
   }
 
   /** Adds p_u = Σ_j weight_j V[feature_j] of the units of terms. */
@@ -173,7 +175,7 @@ export class Formula {
   /** Products of three to `order` units. */
   products(units) {
     if (this.order < 3) return 0;
-    return sumFrom(this.symmetricSums(units, this.order), 3);
+    return this.productWeight * sumFrom(this.symmetricSums(units, this.order), 3);
   }
 
   /** The score of a row. */
@@ -201,7 +203,7 @@ export function sumFrom(arrays, first) {
 /**
  * What a row leaves of the model when some of its fields are free: the score is
  *
- *   β + Σ_a (linear_a + g_f(a)' p_a) + Σ_{a<b} p_a' M p_b + Σ_t Σ_s e_s(free)' e_{t-s}(fixed)
+ *   β + Σ_a (linear_a + g_f(a)' p_a) + Σ_{a<b} p_a' M p_b + productWeight Σ_t Σ_s e_s(free)' e_{t-s}(fixed)
  *
  * for the units a, b of the free fields, where g_f = Σ M_fe p_e and e_t are of the fixed units.
  */
@@ -263,10 +265,10 @@ export class Rest {
   /** The derivative of the score by the vector of field f, if it is the only free unit. */
   gradient(f) {
     const gradient = Float64Array.from(this.slope(f));
-    const from = this.formula.productFrom;
+    const { productFrom: from, productWeight } = this.formula;
     for (let t = 2; this.sums && t < this.sums.length; ++t) {
       this.sums[t].forEach((value, d) => {
-        gradient[from + d] += value;
+        gradient[from + d] += productWeight * value;
       });
     }
     return gradient;
@@ -286,7 +288,7 @@ export class Rest {
 
   /** Products of three to `order` units, at least one of which is free: Σ_t Σ_{s≥1} e_s(free)' e_{t-s}(fixed). */
   mixedProducts(units) {
-    const { order } = this.formula;
+    const { order, productWeight } = this.formula;
     const free = this.formula.symmetricSums(units, Math.min(order, units.n));
     let total = 0;
     for (let s = 1; s < free.length; ++s) {
@@ -294,6 +296,6 @@ export class Rest {
         total += dot(free[s], 0, this.sums[t - s], 0, free[s].length);
       }
     }
-    return total;
+    return productWeight * total;
   }
 }

@@ -270,7 +270,7 @@ export class CrossShares {
         for (let t = 0; t < size; ++t) sum += vectors[at + t] * x[j * size + t];
       }
     }
-    return sum / this.n;
+    return (Math.cbrt(formula.productWeight) * sum) / this.n;
   }
 
   /** Two crosses with a unit of another player. */
@@ -306,6 +306,6 @@ export class CrossShares {
         total += product;
       }
     }
-    return total / this.n;
+    return (Math.cbrt(formula.productWeight) ** states.length * total) / this.n;
   }
 }

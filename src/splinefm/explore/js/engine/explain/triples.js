@@ -5,7 +5,7 @@
 // a_f a_g a_h to all of them, a_f a_g E[a_h] to two, a_f E[a_g a_h] to one, and E[a_f a_g a_h] to none.
 
 /**
- * a, b and c of the players.
+ * a, b and c of the players. Vectors are multiplied by their share of the weight of products, which then need none.
  * @param {object} formula
  * @param {object} units
  * @param {number[]} players of the units; those of -1 do not count
@@ -14,12 +14,13 @@
  */
 export function unitSums(formula, units, players, n) {
   const size = formula.productTo - formula.productFrom;
+  const share = Math.cbrt(formula.productWeight);
   const sums = { a: new Float64Array(n * size), b: new Float64Array(n * size), c: new Float64Array(n), size };
   players.forEach((player, u) => {
     if (player < 0) return;
     const from = u * formula.width + formula.productFrom;
     for (let t = 0, at = player * size; t < size; ++t, ++at) {
-      const p = units.vectors[from + t];
+      const p = share * units.vectors[from + t];
       sums.c[player] += sums.b[at] * p;
       sums.b[at] += sums.a[at] * p;
       sums.a[at] += p;

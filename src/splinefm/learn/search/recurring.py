@@ -21,7 +21,7 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.screening import most_columns
+from splinefm.learn.search.screening import most_columns
 from splinefm.learn.training import LINEAR_L2
 
 FloatArray = npt.NDArray[np.float64]

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring, recurring_l2
-from splinefm.learn.refine.values import read_names
 from splinefm.learn.rows.chunks import prepare_chunks
 from splinefm.learn.rows.source import Source
+from splinefm.learn.search.recurring import Recurring, compare_groups, find_recurring, recurring_l2
+from splinefm.learn.search.values import read_names
 from support import examples
 
 
@@ -55,7 +55,7 @@ def families(n=6000, effect=1.0, seed=0):
 
 
 def fit(table, **settings):
-    training = sf.Training(epochs=6, threads=1, select_resolutions=False, **settings)
+    training = sf.Training(**{"epochs": 6, "threads": 1, "members": 1, "smoothness": 1e-2, "l2": 1e-4, **settings})
     return sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4), training=training)
 
 
@@ -85,9 +85,10 @@ def test_values_without_effects_are_left_alone():
     assert not fit(families(effect=0.0)).encoder.schema.crosses
 
 
-def test_a_penalty_for_all_fields_is_kept():
-    assert dict(fit(families()).training.l2)["income (values)"] > 1e-3
-    assert fit(families(), l2=1e-4).training.l2 == 1e-4
+def test_a_penalty_for_all_fields_is_that_of_the_columns():
+    assert dict(fit(families(), l2=None).training.l2)["income (values)"] > 1e-3
+    given = dict(fit(families(), l2=2e-4).training.l2)
+    assert given["income (values)"] > 1e-3 and given["income"] == given["age"] == given["sex"] == 2e-4
 
 
 def test_all_doors_know_a_cross_of_one_column(fitted, tmp_path):
@@ -198,7 +199,7 @@ def test_wide_tables_compare_their_strongest_columns(monkeypatch):
     values = {name: table[name] for name in ("income", "age")} | {
         "sex": np.unique(table["sex"], return_inverse=True)[1]
     }
-    monkeypatch.setattr("splinefm.learn.refine.screening.MOST_COLUMNS", 2)
+    monkeypatch.setattr("splinefm.learn.search.screening.MOST_COLUMNS", 2)
     assert find_recurring(encoder, values, y - y.mean())[0].field.name.startswith("income")
 
 
@@ -235,7 +236,7 @@ def test_only_the_proportions_of_weights_matter(factor):
     weight = np.random.default_rng(2).integers(1, 5, 3000).astype(float)
 
     def fit_with(weight):
-        training = sf.Training(epochs=2, threads=1, select_resolutions=False)
+        training = sf.Training(epochs=2, threads=1, members=1, l2=1e-4, smoothness=1e-2)
         rows = {**table, "w": weight}
         return sf.fit_model(
             rows, "y", loss="squared", model=sf.FwFM(k=2), sample_weight="w", training=training, validation=0.2

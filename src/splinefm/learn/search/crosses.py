@@ -11,11 +11,12 @@ from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import quoted
+from splinefm.learn.penalty import Penalty, by_name
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.halves import Unexplained
-from splinefm.learn.refine.recurring import MIN_COUNT
-from splinefm.learn.refine.screening import Candidate, screen
-from splinefm.learn.training import Crosses, Penalty, Training, by_name
+from splinefm.learn.search.recurring import MIN_COUNT
+from splinefm.learn.search.screening import Candidate, screen
+from splinefm.learn.search.unexplained import Unexplained
+from splinefm.learn.training import Crosses, Training
 
 FOUND = "found: "  # how the reason of what a search has added begins
 
@@ -65,21 +66,19 @@ def find_candidates(encoder: Encoder, left: Unexplained, seed: int, threads: int
     return sorted(best.values(), key=lambda candidate: (-candidate.gain, candidate.cross.name))
 
 
-def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schema:
+def with_cross(schema: Schema, cross: Cross, gain: float) -> Schema:
     """Return the schema with a cross at its end, and the reason for it."""
-    cross = candidate.cross
-    kept = [item for item in schema.fields if not (isinstance(item, Cross) and item.name == cross.name)]
-    return Schema((*kept, cross), {**schema.reasons, cross.name: reason_of(candidate, fall)})
+    return Schema((*schema.fields, cross), {**schema.reasons, cross.name: reason_of(gain)})
 
 
-def with_names(schema: Schema, name: str, gain: float, fall: float = 0.0) -> Schema:
+def with_names(schema: Schema, name: str, gain: float) -> Schema:
     """Return the schema with features for more names of a column, and the reason for them."""
     fields = [
         replace(item, min_count=MIN_COUNT) if item.name == name and isinstance(item, Categorical) else item
         for item in schema.fields
     ]
     before = schema.reasons.get(name, "").split(f"; {FOUND}")[0]
-    return Schema(fields, {**schema.reasons, name: f"{before}; {_reason(gain, fall)}"})
+    return Schema(fields, {**schema.reasons, name: f"{before}; {reason_of(gain)}"})
 
 
 def found_reasons(schema: Schema, given: Schema) -> dict[str, str]:
@@ -98,20 +97,16 @@ def with_reasons(encoder: Encoder, schema: Schema, given: Schema) -> Encoder:
     return replace(encoder, notes=notes) if reasons else encoder
 
 
-def reason_of(candidate: Candidate, fall: float) -> str:
+def reason_of(gain: float) -> str:
     """Say why a cross was added.
 
     Examples
     --------
-    >>> import splinefm as sf
-    >>> reason_of(Candidate(sf.Cross("month", "day"), 0.08), 0.25)
-    'found: explains 8.0% of the residuals, and lowers the loss of held-out rows by 25.0%'
+    >>> reason_of(0.08)
+    'found: explains 8.0% of what the model without it leaves unexplained, and lowers the loss of held-out rows'
     """
-    return _reason(candidate.gain, fall)
-
-
-def _reason(gain: float, fall: float) -> str:
-    return f"{FOUND}explains {gain:.1%} of the residuals, and lowers the loss of held-out rows by {fall:.1%}"
+    explained = f"explains {gain:.1%} of what the model without it leaves unexplained"
+    return f"{FOUND}{explained}, and lowers the loss of held-out rows"
 
 
 def has_one_name_per_number(schema: Schema, name: str) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine.centering import LARGEST_SHIFT, find_shift
+from splinefm.learn.search.centering import LARGEST_SHIFT, find_shift
 from support import examples
 
 
@@ -64,7 +64,7 @@ def test_a_fit_predicts_the_mean_of_its_rows():
     n = 3000
     table = {"x": rng.normal(size=n), "c": rng.choice(list("abcdefgh"), n)}
     table["click"] = (rng.random(n) < 1 / (1 + np.exp(-table["x"]))).astype(float)
-    training = {"epochs": 3, "threads": 1, "crosses": None, "select_resolutions": False}
+    training = {"epochs": 3, "threads": 1, "effort": "fast"}
     centered = sf.fit_model(table, "click", training=sf.Training(**training))
     assert centered.predict(table).mean() == pytest.approx(table["click"].mean(), abs=1e-4)
     first = sf.fit_model(table, "click", training=sf.Training(**training, refit_on_all=False))
@@ -76,7 +76,7 @@ def test_predicted_amounts_have_the_total_of_the_targets(loss):
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=2000), "c": rng.choice(list("abcd"), 2000)}
     table["y"] = np.exp(table["x"]) * rng.gamma(0.3, 3.0, 2000) + 1e-3
-    training = sf.Training(epochs=3, threads=1, crosses=None, select_resolutions=False)
+    training = sf.Training(epochs=3, threads=1, effort="fast")
     fitted = sf.fit_model(table, "y", loss=loss, training=training)
     assert fitted.predict(table).sum() == pytest.approx(table["y"].sum(), rel=1e-4)
 

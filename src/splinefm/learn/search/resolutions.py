@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -15,13 +15,12 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.halves import spread_rows, take_rows
-from splinefm.learn.rows.chunks import Chunks
-from splinefm.learn.runs import MOST_ROWS, best_epoch, train_part
-from splinefm.learn.training import Callback, Chunk, Trained, Training
+from splinefm.learn.rows.chunks import Chunks, take_rows
+from splinefm.learn.runs import MOST_ROWS
+from splinefm.learn.search.unexplained import spread_rows
+from splinefm.learn.training import Chunk, Training
 from splinefm.model.family import AnyModel, Params, each_output
 from splinefm.model.scores import predict_scores
 
@@ -35,8 +34,6 @@ FINER, FINEST = 4, 2048
 # Every resolution of every column takes the scores of all validation rows, whose time grows with the number of fields.
 # With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MOST_WORK.
 FEW_FIELDS, MOST_WORK, FEWEST_ROWS = 50, 50_000_000, 500
-# The relative gain in validation loss that justifies more basis functions than before.
-MARGIN = 0.002
 _POINTS = 2048  # grid on which splines are compared
 
 
@@ -97,7 +94,7 @@ def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
     most = max(FEWEST_ROWS, MOST_WORK // max(1, n_columns * n_fields))
     if n_fields <= FEW_FIELDS or n_rows <= most:
         return validation
-    return take_rows(validation, spread_rows(validation.sample_weight, most))
+    return take_rows(validation, spread_rows(validation.sample_weight > 0, most))
 
 
 def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
@@ -206,41 +203,9 @@ def suggest_resolutions(
     """
     source, names = chunks.source, free_columns(chunks.source.schema)
     is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
-    if not (training.select_resolutions and names and is_small) or chunks.validation is None:
+    if not (names and is_small) or chunks.validation is None:
         return None
     levels = levels_of(chunks.encoder, names)
     chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start, progress)
     schema = with_resolutions(source.schema, chosen)
     return None if schema == source.schema else schema
-
-
-def is_better(before: float, after: float, chunks: Chunks, other: Chunks) -> bool:
-    """Return whether a loss after a change of resolutions justifies it: more basis functions need a margin."""
-    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
-    return before - after > (0.0 if is_simpler else MARGIN * abs(before))
-
-
-def select_resolutions(
-    model: AnyModel,
-    chunks: Chunks,
-    first: Trained,
-    training: Training,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-) -> tuple[Chunks, Trained]:
-    """Train again with the resolutions by column that the first run suggests, and return the better of the two."""
-    schema = None if first.interrupted else suggest_resolutions(model, chunks, first.params, training)
-    if schema is None:
-        return chunks, first
-    with progress.within("resolutions by column"):
-        try:
-            other = chunks.again(replace(chunks.source, schema=schema), training, progress)
-            second = train_part(model, other, training, callbacks, progress, "by column")
-        except Diverged:
-            return chunks, first
-        except KeyboardInterrupt:
-            return chunks, first.without_next()
-    if second.interrupted:
-        return chunks, first.without_next(by_ctrl_c=bool(second.left))
-    before, after = (best_epoch(trained).validation_loss for trained in (first, second))
-    return (other, second) if is_better(before, after, chunks, other) else (chunks, first)

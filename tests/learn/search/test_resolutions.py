@@ -1,19 +1,14 @@
-"""Resolutions by column: what a first run suggests, and when it is taken."""
+"""Resolutions by column: what a model with several of them suggests, and when a search takes it."""
 
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.losses import Loss
-from splinefm.learn.refine import halves, resolutions
-from splinefm.learn.refine.resolutions import (
+from splinefm.learn.search import resolutions
+from splinefm.learn.search.resolutions import (
     KEEP,
     REFINE,
     _choose,
@@ -29,7 +24,9 @@ from splinefm.learn.training import Chunk
 from support import examples
 
 ROWS = 3000
-TRAINING = sf.Training(epochs=8, learning_rate=0.02, threads=1)
+# One member, and penalties that are given, make a search short.
+TRAINING = sf.Training(epochs=8, learning_rate=0.02, threads=1, members=1, l2=1e-4, smoothness=1e-2)
+PLAIN = replace(TRAINING, effort="fast")
 
 
 def waves_and_a_line(seed=0):
@@ -56,15 +53,17 @@ def best(fitted):
 
 
 def test_columns_get_the_resolutions_that_they_need():
-    plain, refined = fit(replace(TRAINING, select_resolutions=False)), fit()
-    assert segments(plain) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+    plain, refined = fit(PLAIN), fit()
+    assert segments(plain) == {"fast": (8, 32, 128), "slow": (8, 32, 128)} and not plain.search
     found = segments(refined)
     assert found["slow"] == (8,) and found["fast"][-1] >= 128
     assert best(refined) < 0.998 * best(plain)
+    assert {epoch.run for epoch in refined.history} == {"first"}
 
 
 def test_the_estimator_tells_the_resolutions_in_use():
-    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, n_jobs=1).fit(TABLE, target="y")
+    settings = {"epochs": 8, "learning_rate": 0.02, "n_jobs": 1, "members": 1, "l2": 1e-4, "smoothness": 1e-2}
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), **settings).fit(TABLE, target="y")
     assert {item.name: item.basis.segments for item in estimator.schema_} == segments(estimator.fitted_)
     assert segments(estimator.fitted_) == segments(fit())
 
@@ -74,81 +73,38 @@ def test_a_schema_of_the_user_stays_as_it_is():
     assert free_columns(inferred) == ["fast", "slow"]
     own = sf.Schema(tuple(inferred))
     assert free_columns(own) == []
-    assert segments(fit(schema=own)) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
-
-
-@pytest.mark.parametrize("why", ["no validation", "large"])
-def test_nothing_is_refined_without_validation_and_for_large_tables(why, monkeypatch):
-    if why == "large":
-        monkeypatch.setattr(resolutions, "MOST_ROWS", 100)
-    fitted = fit(validation=0 if why == "no validation" else 0.1)
+    fitted = fit(schema=own)
     assert segments(fitted) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+    assert {entry.basis for entry in fitted.search} == {"8+32+128 segments"}
 
 
-def test_a_second_run_that_is_worse_is_not_taken(monkeypatch):
+def test_nothing_is_refined_without_validation():
+    fitted = fit(validation=0)
+    assert segments(fitted) == {"fast": (8, 32, 128), "slow": (8, 32, 128)} and not fitted.search
+
+
+def test_large_tables_get_no_resolutions_by_column(monkeypatch):
+    monkeypatch.setattr(resolutions, "MOST_ROWS", 100)
+    assert len(set(segments(fit()).values())) == 1
+
+
+def test_resolutions_that_are_worse_are_not_taken(monkeypatch):
     """Resolutions that cannot follow the waves."""
     monkeypatch.setattr(resolutions, "choose_resolutions", lambda *_: {"fast": (8,), "slow": (8,)})
     assert segments(fit()) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
 
 
-def test_more_functions_must_gain_more_than_a_little(monkeypatch):
+def test_finer_resolutions_are_taken_where_they_help(monkeypatch):
     monkeypatch.setattr(resolutions, "choose_resolutions", lambda *_: {"fast": (8, 32, 128, 512), "slow": (8, 32, 128)})
     assert segments(fit())["fast"] == (8, 32, 128, 512)
-    monkeypatch.setattr(resolutions, "MARGIN", 0.99)
-    assert segments(fit())["fast"] == (8, 32, 128)
 
 
-def told(error, kept):
-    """Ctrl-C leaves a word about the model that is kept, a divergence does not."""
-    is_interrupt = error is KeyboardInterrupt
-    return pytest.warns(UserWarning, match=f"the model of the {kept} is kept") if is_interrupt else nullcontext()
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged])
-def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
-    calls = []
-
-    def failing(*args):
-        calls.append(1)
-        raise error
-
-    monkeypatch.setattr(resolutions, "train_part", failing)
-    with told(error, "first run"):
-        fitted = fit(replace(TRAINING, crosses=None))
-    assert len(calls) == 1 and segments(fitted)["slow"] == (8, 32, 128)
-    assert np.isfinite(fitted.predict(TABLE)).all()
-
-
-@pytest.mark.parametrize(("error", "runs"), [(KeyboardInterrupt, {"half"}), (Diverged, {"first"})])
-def test_a_second_run_on_half_of_the_rows_that_fails_leaves_the_first(error, runs, monkeypatch):
-    calls, train = [], halves.run_training
-
-    def failing(*args, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            raise error
-        return train(*args, **options)
-
-    monkeypatch.setattr(halves, "run_training", failing)
-    with told(error, "run on half of the rows"):
-        fitted = fit()
-    assert len(calls) == 2 and segments(fitted)["slow"] == (8, 32, 128)
-    assert {epoch.run for epoch in fitted.history} == runs
-
-
-def test_resolutions_are_chosen_on_half_of_the_rows_or_else_by_a_second_run():
-    assert {epoch.run for epoch in fit().history} == {"first"}
-    again = fit(replace(TRAINING, crosses=None))
-    assert segments(again)["slow"] == (8,)
-    assert {epoch.run for epoch in again.history} == {"by column"}
-
-
-def test_the_rows_that_judge_count_by_their_weight():
-    """A model of half of the rows has the mean loss of the other half and of the validation rows."""
-    chunk = Chunk(None, np.array([0.0, 2.0]), np.array([1.0, 3.0]))
-    chunks = SimpleNamespace(validation=chunk, loss=Loss("squared"))
-    learned = halves.Learned(chunks, TRAINING, SimpleNamespace(judged=chunk), None, [np.zeros(2), np.ones(2)])
-    assert learned.loss() == pytest.approx((0.0 + 3 * 2.0 + 0.5 + 3 * 0.5) / 8)
+def test_all_doors_know_a_basis_of_the_search(tmp_path):
+    fitted = fit()
+    fitted.save(tmp_path / "m.sfm")
+    loaded = sf.load(tmp_path / "m.sfm")
+    np.testing.assert_array_equal(loaded.scores(TABLE), fitted.scores(TABLE))
+    assert loaded.search == fitted.search and segments(loaded) == segments(fitted)
 
 
 def test_resolutions_that_do_little_are_dropped_from_the_finest_on():
@@ -175,7 +131,7 @@ def test_a_coarser_resolution_takes_over_all_that_it_can_express(seed, degree):
 
 
 def test_a_model_that_explains_nothing_suggests_nothing():
-    fitted = fit(replace(TRAINING, epochs=1, select_resolutions=False))
+    fitted = fit(replace(PLAIN, epochs=1))
     levels = levels_of(fitted.encoder, ["fast", "slow"])
     zeros = {name: np.zeros_like(values) for name, values in fitted.params.items()}
     y = fitted.loss.standardize(TABLE["y"])
@@ -186,15 +142,6 @@ def test_a_model_that_explains_nothing_suggests_nothing():
 def test_other_fields_are_left_alone():
     schema = sf.Schema([sf.Numerical("x", basis=sf.BSpline(9)), sf.Categorical("c")])
     assert with_resolutions(schema, {"x": (8,), "c": (8,)}) == schema
-
-
-def test_tuning_starts_with_resolutions_by_column():
-    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, n_jobs=1)
-    tuned = sf.tune(estimator, TABLE, "y", trials=1, space={"k": None, "batch_size": None})
-    assert tuned.history["segments"] == ["by column"]
-    assert segments(tuned.estimator.fitted_) == segments(fit()) and tuned.estimator.select_resolutions is False
-    again = fit()
-    np.testing.assert_array_equal(tuned.estimator.fitted_.params["factors"], again.params["factors"])
 
 
 def test_of_a_wide_table_only_some_validation_rows_are_looked_at():

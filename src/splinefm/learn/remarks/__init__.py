@@ -1,0 +1,1 @@
+"""Remarks: what a fit says to somebody who did not expect it."""
