@@ -1,6 +1,7 @@
 """LightGBM, CatBoost and EBM on the tables of `tables.py`, with what each of them needs to do well.
 
-Text becomes categories. A column of lists becomes a 0/1 column for each value and one with the number of values. A
+Text becomes categories. A time becomes its hour, weekday, month, day of the year and seconds since 1970. A column of
+lists becomes a 0/1 column for each value and one with the number of values. A
 tenth of the training rows stops LightGBM and CatBoost; each bag of EBM draws its own. There is no refit on all rows.
 Seconds are those of the fit alone, without the conversion of the table.
 """
@@ -76,6 +77,8 @@ def make_frames(train: pa.Table, test: pa.Table, target: str) -> tuple[pd.DataFr
         kind = train.schema.field(name).type
         if pa.types.is_list(kind):
             columns |= _indicators(name, train[name].to_pylist(), test[name].to_pylist())
+        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            columns |= _times(name, train[name], test[name])
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             categories.append(name)
             columns[name] = (_text(train[name]), _text(test[name]))
@@ -83,6 +86,14 @@ def make_frames(train: pa.Table, test: pa.Table, target: str) -> tuple[pd.DataFr
             columns[name] = (_numbers(train[name]), _numbers(test[name]))
     first, second = (pd.DataFrame({name: pair[i] for name, pair in columns.items()}) for i in (0, 1))
     return first, second, categories
+
+
+def _times(name: str, train: Any, test: Any) -> dict[str, tuple[Any, Any]]:
+    times = [pd.to_datetime(pd.Series(column.to_pylist())) for column in (train, test)]
+    parts = ("hour", "weekday", "month", "dayofyear")
+    found = {f"{name} {part}": tuple(getattr(time.dt, part).to_numpy(float) for time in times) for part in parts}
+    epoch = tuple((time - pd.Timestamp(0)).dt.total_seconds().to_numpy() for time in times)
+    return {**found, f"{name} epoch": epoch}  # type: ignore[dict-item]
 
 
 def _numbers(column: Any) -> Any:
@@ -119,13 +130,16 @@ def fit_lightgbm(train: pa.Table, test: pa.Table, target: str, setting: Setting)
     X, X_test, names = make_frames(train, test, target)
     X, X_test = as_categories(X, X_test, names)
     y, rows, held_out = _targets(train, target, setting)
-    objective = {"squared": "regression", "logistic": "binary", "poisson": "poisson"}[setting.loss]
+    objective = {"squared": "regression", "logistic": "binary", "poisson": "poisson", "softmax": "multiclass"}[
+        setting.loss
+    ]
     parameters = {
         "objective": objective,
         "learning_rate": RATE,
         "num_threads": setting.threads,
         "seed": setting.seed,
         "verbosity": -1,
+        **({"num_class": len(np.unique(y))} if setting.loss == "softmax" else {}),
     }
     clock = Clock(setting.limit)
 
@@ -151,7 +165,7 @@ def fit_catboost(train: pa.Table, test: pa.Table, target: str, setting: Setting)
 
     X, X_test, names = make_frames(train, test, target)
     y, rows, held_out = _targets(train, target, setting)
-    loss = {"squared": "RMSE", "logistic": "Logloss", "poisson": "Poisson"}[setting.loss]
+    loss = {"squared": "RMSE", "logistic": "Logloss", "poisson": "Poisson", "softmax": "MultiClass"}[setting.loss]
     clock = Clock(setting.limit)
 
     class StopIfLate:
@@ -178,7 +192,8 @@ def fit_catboost(train: pa.Table, test: pa.Table, target: str, setting: Setting)
         callbacks=[StopIfLate()],
     )
     seconds = clock.seconds()
-    kind = {"squared": "RawFormulaVal", "logistic": "Probability", "poisson": "Exponent"}[setting.loss]
+    kinds = {"squared": "RawFormulaVal", "poisson": "Exponent"}
+    kind = kinds.get(setting.loss, "Probability")
     found = model.predict(catboost.Pool(X_test, cat_features=names), prediction_type=kind)
     predictions = found[:, 1] if setting.loss == "logistic" else found
     return Fit(predictions, seconds, clock.note(f"{model.tree_count_} rounds"))
@@ -236,7 +251,8 @@ class BagLimit:
 
 
 def _targets(train: pa.Table, target: str, setting: Setting) -> tuple[Any, Any, Any]:
-    y = train[target].to_numpy().astype(float)
+    y = np.array(train[target].to_pylist())
+    y = np.unique(y, return_inverse=True)[1] if setting.loss == "softmax" else y.astype(float)
     rows, held_out = train_test_split(np.arange(len(y)), test_size=VALIDATION, random_state=setting.seed)
     return y, rows, held_out
 
