@@ -41,7 +41,7 @@ def main(epochs: int = 5) -> dict[str, float]:
     torch.manual_seed(0)
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     train, test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
-    fitted = sf.SplineFMClassifier(sf.FwFM(k=4), epochs=5, crosses=None).fit(train, y_train).fitted_
+    fitted = sf.SplineFMClassifier(sf.FwFM(k=4), epochs=3, effort="fast").fit(train, y_train).fitted_
 
     network, loss = DeepFM(fitted), nn.BCEWithLogitsLoss()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=1e-2)

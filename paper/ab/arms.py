@@ -133,6 +133,7 @@ def _estimator(basis: Any, settings: Json, seed: int, **options: Any) -> sf.Spli
     """Return an estimator with default settings; bins are not smoothed, as in conventional binning."""
     categories = [sf.Categorical(name) for name in FIELDS if name != "recency"]
     schema = sf.Schema((*categories, sf.Numerical("recency", basis=basis)))
-    # No second training on all rows of the log, which would take as long again.
-    options |= {"epochs": settings["epochs"], "refit_on_all": False, "random_state": seed, "n_jobs": 1}
+    # No search, in which arms would differ by more than the basis, and no second training on all rows of the log.
+    options |= {"effort": "fast", "epochs": settings["epochs"], "refit_on_all": False, "random_state": seed}
+    options |= {"n_jobs": 1}
     return sf.SplineFMClassifier(sf.FwFM(k=settings["k"]), schema=schema, **options)

@@ -94,6 +94,7 @@ def tune_and_test(arm: str, k: int, seed: int, parts: Parts, settings: Json, how
             l2=trial.suggest_float("l2", *how["l2"], log=True),
             smoothness=0.0,
             average=False,
+            effort="fast",
             seed=seed,
             threads=how.get("threads", 1),
         )

@@ -118,7 +118,7 @@ def fit_parts(folder: Path, settings: Json) -> Json:
         schema=make_schema("cubic", parts, settings),
         model=sf.FwFM(k=settings["size"]["k"]),
         validation=parts.validation,
-        training=sf.Training(epochs=1, batch_size=1024, threads=2),
+        training=sf.Training(epochs=1, batch_size=1024, effort="fast", threads=2),
     )
     trained = time.perf_counter()
     loss = logloss(fitted, parts.test, threads=2)

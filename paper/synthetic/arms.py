@@ -67,7 +67,7 @@ def fit_by_library(train: Clicks, basis: Any, settings: Json, seed: int, smoothn
         schema=make_schema(basis),
         model=sf.FFM(k=settings["k"]),
         validation=settings["validation"],
-        training=sf.Training(smoothness=smoothness, seed=seed, threads=1),
+        training=sf.Training(smoothness=smoothness, effort="fast", seed=seed, threads=1),
     )
 
 

@@ -124,6 +124,7 @@ class PaperArm:
                 average=False,
                 patience=None,
                 refit_on_all=False,
+                effort="fast",
                 seed=seed,
                 threads=threads,
             ),

@@ -74,6 +74,9 @@ def make_estimator(about: About, params: Json, seed: int, threads: int) -> Estim
     """Return an estimator with the parameters of the results file."""
     kind = sf.SplineFMRegressor if about.task == "regression" else sf.SplineFMClassifier
     settings: dict[str, Any] = dict(params)
+    if "select_resolutions" in settings:  # results of version 0.1, which has no search to switch off
+        del settings["select_resolutions"]
+        settings["effort"] = "fast"
     if "model" in settings:
         model = dict(settings["model"])
         settings["model"] = getattr(sf, model.pop("kind"))(**model)
