@@ -193,8 +193,9 @@ class TestSearchOfAFit:
 
     def test_a_mixture_of_settings_is_that_of_the_fit(self, monkeypatch):
         """Its first member is the best setting alone, which the first trial is."""
-        monkeypatch.setattr(of_fit, "LEAST_GAIN_OF_MIXTURE", -1.0)
+        monkeypatch.setattr(of_fit, "MIN_GAIN_OF_MIXTURE", -1.0)
         monkeypatch.setattr(of_fit, "MAX_MIXED", 10_000)
+        monkeypatch.setattr(of_fit, "MAX_NUMBERS_OF_MIXTURE", 1 << 30)
         own, space = sf.SplineFMRegressor(epochs=2, n_jobs=1), {**CROSSES, "third": None}
         fit = sf.SplineFMRegressor(epochs=2, n_jobs=1).fit(PRODUCT, target="y")
         one, other = (
@@ -204,6 +205,16 @@ class TestSearchOfAFit:
         assert one.value == rmse_of(fit) == rmse_of(one.estimator) and other.value == rmse_of(other.estimator)
         n = fit.fitted_.training.members
         assert n > other.estimator.members > 1 and n % other.estimator.members == 0
+
+    def test_a_mixture_stays_small(self, monkeypatch):
+        monkeypatch.setattr(of_fit, "MIN_GAIN_OF_MIXTURE", -1.0)
+        monkeypatch.setattr(of_fit, "MAX_MIXED", 10_000)
+        monkeypatch.setattr(of_fit, "MAX_NUMBERS_OF_MIXTURE", 1 << 30)
+        fit = sf.SplineFMRegressor(epochs=2, n_jobs=1).fit(PRODUCT, target="y")
+        monkeypatch.setattr(of_fit, "MAX_NUMBERS_OF_MIXTURE", 100)
+        small = sf.SplineFMRegressor(epochs=2, n_jobs=1).fit(PRODUCT, target="y")
+        assert small.fitted_.training.members < fit.fitted_.training.members
+        assert small.fitted_.encoder.layout.n_features <= fit.fitted_.encoder.layout.n_features
 
     def test_a_fit_chooses_the_model_that_is_tuned(self):
         own = sf.SplineFMRegressor(epochs=2, n_jobs=1)

@@ -63,8 +63,9 @@ BEHIND, MIN_SURVIVORS = 1.5, 3
 LEFT_BY_SPLINES, LEFT_BY_PENALTIES, LEFT_BY_MODELS = 0.6, 0.5, 0.35
 # A setting replaces that of the inferred fields if its loss is lower by more standard errors than this.
 BEYOND = 0.5
-# A mixture of settings has vectors of at most this length, and each setting lowers the loss by this share.
-MAX_MIXED, LEAST_GAIN_OF_MIXTURE = 192, 0.002
+# A mixture of settings has vectors of at most this length and this many numbers in all, since it has to be scored and
+# sent around; each setting lowers the loss by this share.
+MAX_MIXED, MAX_NUMBERS_OF_MIXTURE, MIN_GAIN_OF_MIXTURE = 192, 1 << 20, 0.002
 # Two members take no longer than one that is fitted again to all rows, and are better.
 MIN_MEMBERS = 2
 # Settings that take part in the final.
@@ -634,11 +635,17 @@ class Search:
         others = [each for each in self.pool | dict.fromkeys(self.finalists) if self._folds_of(each) == folds]
         others = [each for each in others if each.model == best.model and each.schema != best.schema]
         chosen, loss = [best], race.loss(best, folds)
-        while others and (len(chosen) + 1) * len(folds) * best.model.k <= MAX_MIXED:
+        n_features = {each: race.encoded(each).encoder.layout.n_features for each in (best, *others)}
+
+        def is_small(settings: Sequence[Setting]) -> bool:
+            length = len(settings) * len(folds) * best.model.k
+            return length <= MAX_MIXED and length * sum(n_features[each] for each in settings) <= MAX_NUMBERS_OF_MIXTURE
+
+        while others := [each for each in others if is_small([*chosen, each])]:
             losses = [race.loss_of_mean([*chosen, each], folds) for each in others]
             least = int(np.argmin(losses))
             schema = join_schemas([each.schema for each in (*chosen, others[least])])
-            if not loss - losses[least] > LEAST_GAIN_OF_MIXTURE * abs(loss):  # Poisson losses can be negative
+            if not loss - losses[least] > MIN_GAIN_OF_MIXTURE * abs(loss):  # Poisson losses can be negative
                 break
             if schema is not None:
                 chosen, loss = [*chosen, others[least]], losses[least]
