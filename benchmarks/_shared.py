@@ -190,8 +190,8 @@ def criteo_schema(names: Iterable[str]) -> Any:
 def random_model(encoder: Any, model: Any) -> Any:
     """Return a `Fitted` with random parameters: training would make no difference to the time."""
     import splinefm as sf
-    from splinefm.learn.losses import Loss
     from splinefm.model.family import init_params
+    from splinefm.train.losses import Loss
 
     rng = np.random.default_rng(1)
     params = init_params(model, encoder.layout, rng, scale=0.3)

@@ -94,7 +94,7 @@ def write_days(folder: Path, days: int) -> tuple[Path, Path, float]:
 def fit(past: str, later: str, small: bool, quick: bool) -> dict[str, float]:
     """Fit in this process; figures of the run."""
     import splinefm as sf
-    from splinefm.learn.rows import chunks
+    from splinefm.train import chunks
 
     if quick:
         chunks.MEMORY_BYTES = 0  # or the rows would stay in memory

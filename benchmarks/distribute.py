@@ -74,7 +74,7 @@ def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds
     }
     import torch
 
-    from splinefm.distribute.ranks import run_together
+    from splinefm.distribute.processes import run_together
 
     torch.set_num_threads(max(1, CORES // ranks))
 
@@ -87,11 +87,10 @@ def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds
 
 
 def _train(ranks: Any, features: int, steps: int, rounds: int) -> Measured:
-    from splinefm.distribute.sharded.model import ParallelModel
-    from splinefm.distribute.sharded.penalties import first_penalties
-    from splinefm.learn.losses import Loss
-    from splinefm.learn.training import Chunk
+    from splinefm.distribute.model import ParallelModel, first_penalties
     from splinefm.model.optimizers import Group
+    from splinefm.train.losses import Loss
+    from splinefm.train.settings import Chunk
 
     slots, y = make_data(steps * BATCH, features)
     layout = slots.layout

@@ -32,9 +32,9 @@ from _shared import Result, criteo_columns, criteo_schema, finish, make_parser, 
 from tables import load
 
 import splinefm as sf
-from splinefm.explore.about import Origin
+from splinefm.explore.fields import Origin
 from splinefm.explore.making import Explorer
-from splinefm.explore.payload.make import make_payload
+from splinefm.explore.payload import make_payload
 
 ROWS, CRITEO_ROWS = 5000, 300_000
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -65,7 +65,7 @@ def write_folder(folder: Path, rows: int) -> float:
 def train(folder: str, quick: bool) -> dict[str, float]:
     """Fit in this process; figures of the run."""
     import splinefm as sf
-    from splinefm.learn.rows import chunks
+    from splinefm.train import chunks
 
     if quick:
         chunks.MEMORY_BYTES = 0  # or the rows would stay in memory

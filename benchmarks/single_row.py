@@ -59,7 +59,7 @@ FIRST = """
 import time; begin = time.perf_counter()
 import numpy as np
 import splinefm as sf
-from splinefm.learn.losses import Loss
+from splinefm.train.losses import Loss
 from splinefm.model.family import init_params
 schema = sf.Schema([sf.Numerical("x", sf.MinMax()), sf.Categorical("c")])
 encoder = sf.fit_encoder(schema, {"x": [0.0, 1.0], "c": ["a", "b"]})

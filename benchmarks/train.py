@@ -92,9 +92,9 @@ def our_steps(
     model: AnyModel, params: Params, slots: Slots, y: npt.NDArray[np.float64], optimizer: str, threads: int
 ) -> Steps:
     """Calls of ours, for as many batches as in training."""
-    from splinefm.learn.loop.passes import in_groups
     from splinefm.model.cpu import CpuEngine
     from splinefm.model.optimizers import Optimizer
+    from splinefm.train.loop import in_groups
 
     engine = CpuEngine(
         model,

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import splinefm as sf
 from splinefm.explore.making import ExploreRequest, make_explorer
-from splinefm.learn.progress import SILENT
+from splinefm.train.progress import SILENT
 
 IMAGES = Path(__file__).parent / "images"
 # A row of the data with another age, and what it would take to reach a probability of one half.

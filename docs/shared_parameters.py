@@ -17,7 +17,7 @@ PARTS = {"{model}": "_MODEL", "{settings}": "_SETTINGS", "{attributes}": "_ATTRI
 
 
 class SharedParameters(griffe.Extension):
-    """Do for the source what `splinefm.learn.estimators.parameters.shared_parameters` does at run time."""
+    """Do for the source what `splinefm.fit.parameters.shared_parameters` does at run time."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
         if pkg.name != "splinefm":

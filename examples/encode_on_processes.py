@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import splinefm as sf
-from splinefm.distribute.rows import open_rows
-from splinefm.distribute.shares import plan_shares
+from splinefm.distribute.rows import open_rows, plan_shares
 from splinefm.distribute.statistics import Scan, collect_statistics, merge_statistics
 from splinefm.distribute.wire import from_bytes, to_bytes
 

@@ -21,10 +21,9 @@ from scipy.special import huber
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.learn.formulas import FORMULAS
-from splinefm.learn.losses import Loss
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.train.losses import FORMULAS, Loss
 from support import THOROUGH, all_models, examples, random_params, shop_schema, shop_table
 
 # Means of several models are trained as one: kernels pad the 3 numbers of a member, and take 8 as they are.

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import settings
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
 from splinefm.model.family import init_params
+from splinefm.train.losses import Loss
 
 # `make test THOROUGH=1` sets it.
 THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))

@@ -42,16 +42,16 @@ FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
 # modules need each other in one direction only.
 DOORS = [
-    ("learn/fitted.py", "splinefm.view.curves"),
-    ("learn/fitted.py", "splinefm.view.segment"),
-    ("learn/fitted.py", "splinefm.view.surfaces"),
+    ("learn/fitted.py", "splinefm.inspect.curves"),
+    ("learn/fitted.py", "splinefm.inspect.segment"),
+    ("learn/fitted.py", "splinefm.inspect.curves"),
     ("learn/fitted.py", "splinefm.serve.scorer"),
     ("learn/fitted.py", "splinefm.export.libffm"),
     ("learn/fitted.py", "splinefm.export.onnx.model"),
     ("learn/fitted.py", "splinefm.export.scorer"),
     ("learn/fitted.py", "splinefm.export.tables"),
-    ("learn/estimators/importances.py", "splinefm.explain.inputs"),
-    ("learn/estimators/importances.py", "splinefm.explain.shapley"),
+    ("learn/estimators/importances.py", "splinefm.inspect.terms"),
+    ("learn/estimators/importances.py", "splinefm.inspect.shapley"),
     ("distribute/__main__.py", "splinefm.cli.ranks"),
 ]
 
@@ -137,11 +137,11 @@ def test_private_names_do_not_cross_modules():
 @pytest.mark.parametrize(
     ("code", "names"),
     [
-        ("from splinefm.learn.fitted import _check", ["splinefm.learn.fitted._check"]),
-        ("from splinefm.learn import fitted\nfitted._check()", ["splinefm.learn.fitted._check"]),
-        ("import splinefm.learn.fitted as module\nmodule._check()", ["splinefm.learn.fitted._check"]),
-        ("from splinefm._core import Engine\nfrom splinefm.learn.fitted import Fitted\nFitted._x", []),
-        ("from splinefm.learn import fitted\nfitted.__doc__", []),
+        ("from splinefm.train.fitted import _check", ["splinefm.train.fitted._check"]),
+        ("from splinefm.train import fitted\nfitted._check()", ["splinefm.train.fitted._check"]),
+        ("import splinefm.train.fitted as module\nmodule._check()", ["splinefm.train.fitted._check"]),
+        ("from splinefm._core import Engine\nfrom splinefm.train.fitted import Fitted\nFitted._x", []),
+        ("from splinefm.train import fitted\nfitted.__doc__", []),
     ],
 )
 def test_private_names_are_found(code, names):
@@ -206,7 +206,7 @@ table = {"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}
 sf.fit_encoder(sf.infer_schema(table), table).encode(table)
 """,
     "ItemIndex": "sf.ItemIndex",
-    "estimators": "import splinefm.learn.estimators.classifier, splinefm.learn.estimators.regressor",
+    "estimators": "import splinefm.fit.estimators, splinefm.fit.estimators",
     "tune": "sf.tune",
     "view": """
 import contextlib, io

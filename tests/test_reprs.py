@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.training import Epoch
+from splinefm.train.settings import Epoch
 from support import random_fitted
 
 MOST = 250

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import splinefm as sf
-from splinefm import _writing
-from splinefm._writing import new_file, noting, replacing, replacing_folder
+from splinefm import _files as _writing
+from splinefm._files import new_file, noting, replacing, replacing_folder
 
 ABANDONED = ".m.sfm.0123456789abcdef.part"
 
@@ -27,7 +27,7 @@ def names(folder):
 
 def run_and_kill(code):
     """Run code that ends by killing itself, in a process of its own."""
-    text = "import os, signal\nfrom pathlib import Path\nfrom splinefm._writing import *\n" + textwrap.dedent(code)
+    text = "import os, signal\nfrom pathlib import Path\nfrom splinefm._files import *\n" + textwrap.dedent(code)
     end = "\nos.kill(os.getpid(), signal.SIGKILL)\n"
     done = subprocess.run([sys.executable, "-c", text + end], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr

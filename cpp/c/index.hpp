@@ -1,6 +1,6 @@
 // The index of a scorer file: items with ids, in the order of their ids, and how contexts meet them.
 //
-// `splinefm.rank.image` writes its sections. Searches compute what `ItemIndex.top_k` computes, by the same loops.
+// `splinefm.rank.file` writes its sections. Searches compute what `ItemIndex.top_k` computes, by the same loops.
 #pragma once
 
 #include <cstdint>

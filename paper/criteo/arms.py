@@ -13,8 +13,8 @@ import splinefm as sf
 from paper.criteo.data import INTEGERS, LABEL, Parts, largest
 from paper.harness import Json
 from paper.search import search
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.training import Epoch
+from splinefm.train.loop import Diverged
+from splinefm.train.settings import Epoch
 
 # Values below zero are codes; the file has none below -3.
 NEGATIVE = (-1.0, -2.0, -3.0, "negative")

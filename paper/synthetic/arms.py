@@ -9,9 +9,9 @@ import numpy as np
 import splinefm as sf
 from paper.harness import Json
 from paper.synthetic.data import CATEGORIES, Clicks
-from splinefm.learn.losses import Loss
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.train.losses import Loss
 
 
 def make_schema(basis: Any) -> sf.Schema:

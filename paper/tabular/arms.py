@@ -15,9 +15,9 @@ import splinefm as sf
 from paper.harness import Json
 from paper.search import search
 from paper.tabular.data import About
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.losses import LossName
-from splinefm.learn.training import Epoch
+from splinefm.train.loop import Diverged
+from splinefm.train.losses import LossName
+from splinefm.train.settings import Epoch
 
 FloatArray = npt.NDArray[np.float64]
 

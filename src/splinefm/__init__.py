@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from splinefm import plots as plots
-    from splinefm.encode.bases.bins import Bins as Bins
+    from splinefm.encode.bases.functions import Bins as Bins
     from splinefm.encode.bases.functions import CustomBasis as CustomBasis
     from splinefm.encode.bases.functions import Fourier as Fourier
     from splinefm.encode.bases.functions import Polynomial as Polynomial
@@ -40,15 +40,6 @@ if TYPE_CHECKING:
     from splinefm.encode.transforms.scaling import Log as Log
     from splinefm.encode.transforms.scaling import MinMax as MinMax
     from splinefm.encode.transforms.transform import CustomTransform as CustomTransform
-    from splinefm.explain.background import Background as Background
-    from splinefm.explain.decomposition import Decomposition as Decomposition
-    from splinefm.explain.decomposition import decompose as decompose
-    from splinefm.explain.dependence import ice_curves as ice_curves
-    from splinefm.explain.dependence import partial_dependence as partial_dependence
-    from splinefm.explain.importance import Importance as Importance
-    from splinefm.explain.importance import importance as importance
-    from splinefm.explain.shapley import ShapleyValues as ShapleyValues
-    from splinefm.explain.shapley import shapley_values as shapley_values
     from splinefm.export.discretize import DiscretizationReport as DiscretizationReport
     from splinefm.export.discretize import discretization_error as discretization_error
     from splinefm.export.discretize import discretize as discretize
@@ -60,46 +51,23 @@ if TYPE_CHECKING:
     from splinefm.export.onnx.model import export_onnx as export_onnx
     from splinefm.export.scorer import export_scorer as export_scorer
     from splinefm.export.tables import export_tables as export_tables
-    from splinefm.learn.estimators.classifier import SplineFMClassifier as SplineFMClassifier
-    from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
-    from splinefm.learn.files.container import ModelFileError as ModelFileError
-    from splinefm.learn.files.modelfile import load as load
-    from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
-    from splinefm.learn.fitted import Fitted as Fitted
-    from splinefm.learn.fitting import fit_model as fit_model
-    from splinefm.learn.loop.divergence import Diverged as Diverged
-    from splinefm.learn.losses import Loss as Loss
-    from splinefm.learn.metrics import GroupCalibration as GroupCalibration
-    from splinefm.learn.metrics import accuracy as accuracy
-    from splinefm.learn.metrics import auc as auc
-    from splinefm.learn.metrics import calibration_by as calibration_by
-    from splinefm.learn.metrics import calibration_error as calibration_error
-    from splinefm.learn.metrics import class_auc as class_auc
-    from splinefm.learn.metrics import class_logloss as class_logloss
-    from splinefm.learn.metrics import coverage as coverage
-    from splinefm.learn.metrics import gamma_deviance as gamma_deviance
-    from splinefm.learn.metrics import huber_loss as huber_loss
-    from splinefm.learn.metrics import logloss as logloss
-    from splinefm.learn.metrics import mae as mae
-    from splinefm.learn.metrics import normalized_entropy as normalized_entropy
-    from splinefm.learn.metrics import pinball_loss as pinball_loss
-    from splinefm.learn.metrics import r2 as r2
-    from splinefm.learn.metrics import rmse as rmse
-    from splinefm.learn.metrics import tweedie_deviance as tweedie_deviance
-    from splinefm.learn.training import Epoch as Epoch
-    from splinefm.learn.training import Training as Training
-    from splinefm.learn.tuning.search import Tuned as Tuned
-    from splinefm.learn.tuning.search import tune as tune
-    from splinefm.learn.tuning.study import StudySummary as StudySummary
-    from splinefm.learn.tuning.study import TrialSummary as TrialSummary
-    from splinefm.learn.updates.files import UpdateReport as UpdateReport
-    from splinefm.learn.updates.files import update_model as update_model
-    from splinefm.learn.updates.guard import Guard as Guard
-    from splinefm.learn.updates.guard import UpdateRefused as UpdateRefused
-    from splinefm.learn.updates.guard import Verdict as Verdict
-    from splinefm.learn.updates.learner import Learner as Learner
-    from splinefm.learn.updates.state import LearnerState as LearnerState
-    from splinefm.learn.updates.sums import Judgment as Judgment
+    from splinefm.fit.estimators import SplineFMClassifier as SplineFMClassifier
+    from splinefm.fit.estimators import SplineFMRegressor as SplineFMRegressor
+    from splinefm.fit.fitting import fit_model as fit_model
+    from splinefm.inspect.background import Background as Background
+    from splinefm.inspect.curves import Bars as Bars
+    from splinefm.inspect.curves import Curve as Curve
+    from splinefm.inspect.curves import Surface as Surface
+    from splinefm.inspect.decomposition import Decomposition as Decomposition
+    from splinefm.inspect.decomposition import decompose as decompose
+    from splinefm.inspect.dependence import ice_curves as ice_curves
+    from splinefm.inspect.dependence import partial_dependence as partial_dependence
+    from splinefm.inspect.importance import Importance as Importance
+    from splinefm.inspect.importance import importance as importance
+    from splinefm.inspect.segment import segment as segment
+    from splinefm.inspect.segment import segments as segments
+    from splinefm.inspect.shapley import ShapleyValues as ShapleyValues
+    from splinefm.inspect.shapley import shapley_values as shapley_values
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
     from splinefm.model.family import FmFM as FmFM
@@ -110,11 +78,43 @@ if TYPE_CHECKING:
     from splinefm.rank.error import ScoreError as ScoreError
     from splinefm.rank.index import ItemIndex as ItemIndex
     from splinefm.serve.scorer import Scorer as Scorer
-    from splinefm.view.curves import Bars as Bars
-    from splinefm.view.curves import Curve as Curve
-    from splinefm.view.segment import segment as segment
-    from splinefm.view.segment import segments as segments
-    from splinefm.view.surfaces import Surface as Surface
+    from splinefm.store.container import ModelFileError as ModelFileError
+    from splinefm.store.model_file import load as load
+    from splinefm.store.sharded_model import ShardedModel as ShardedModel
+    from splinefm.train.fitted import Fitted as Fitted
+    from splinefm.train.loop import Diverged as Diverged
+    from splinefm.train.losses import Loss as Loss
+    from splinefm.train.metrics import GroupCalibration as GroupCalibration
+    from splinefm.train.metrics import accuracy as accuracy
+    from splinefm.train.metrics import auc as auc
+    from splinefm.train.metrics import calibration_by as calibration_by
+    from splinefm.train.metrics import calibration_error as calibration_error
+    from splinefm.train.metrics import class_auc as class_auc
+    from splinefm.train.metrics import class_logloss as class_logloss
+    from splinefm.train.metrics import coverage as coverage
+    from splinefm.train.metrics import gamma_deviance as gamma_deviance
+    from splinefm.train.metrics import huber_loss as huber_loss
+    from splinefm.train.metrics import logloss as logloss
+    from splinefm.train.metrics import mae as mae
+    from splinefm.train.metrics import normalized_entropy as normalized_entropy
+    from splinefm.train.metrics import pinball_loss as pinball_loss
+    from splinefm.train.metrics import r2 as r2
+    from splinefm.train.metrics import rmse as rmse
+    from splinefm.train.metrics import tweedie_deviance as tweedie_deviance
+    from splinefm.train.settings import Epoch as Epoch
+    from splinefm.train.settings import Training as Training
+    from splinefm.train.trials import StudySummary as StudySummary
+    from splinefm.train.trials import TrialSummary as TrialSummary
+    from splinefm.tune.tune import Tuned as Tuned
+    from splinefm.tune.tune import tune as tune
+    from splinefm.update.files import UpdateReport as UpdateReport
+    from splinefm.update.files import update_model as update_model
+    from splinefm.update.guard import Guard as Guard
+    from splinefm.update.guard import Judgment as Judgment
+    from splinefm.update.guard import UpdateRefused as UpdateRefused
+    from splinefm.update.guard import Verdict as Verdict
+    from splinefm.update.learner import Learner as Learner
+    from splinefm.update.state import LearnerState as LearnerState
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ from _kinds import Indices, Kind, Models, Refused, Rng, Schemas, Scorers, States
 from _uses import a_table, demand
 
 import splinefm as sf
-from splinefm.learn.files.container import header_digest
+from splinefm.store.container import header_digest
 from support import mixed_schema, mixed_table, random_fitted
 
 
@@ -84,7 +84,7 @@ class Checkpoints(Kind):
         import torch
 
         from splinefm.distribute import checkpoints
-        from splinefm.distribute.ranks import Ranks
+        from splinefm.distribute.processes import Ranks
 
         self.torch, self.module = torch, checkpoints
         self.tensors = {

@@ -25,11 +25,10 @@ if importlib.util.find_spec("atheris"):  # the code must be read by way of Ather
         import splinefm.encode.inference
         import splinefm.encode.tables.delimited
         import splinefm.encode.tables.open
-        import splinefm.learn.files.modelfile
-        import splinefm.learn.files.restore
         import splinefm.rank.file
         import splinefm.rank.index
         import splinefm.serve.scorer
+        import splinefm.store.model_file
 else:
     import splinefm as sf
 

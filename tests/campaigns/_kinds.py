@@ -12,7 +12,7 @@ from _uses import ROWS, a_table, context_of, demand, models, rows_of, same_bits,
 
 import splinefm as sf
 from c_library import ERROR_FILE, CallError, CItems, CScorer
-from splinefm.learn.files.restore import MAPPED
+from splinefm.store.model_file import MAPPED
 from support import cross_schema, cross_table, mixed_schema, mixed_table, random_fitted, small_indices
 
 Rng = np.random.Generator

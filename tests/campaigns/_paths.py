@@ -25,7 +25,7 @@ import splinefm as sf
 from c_library import LIBRARY, CScorer
 from live import ARROW, make_serving
 from splinefm.encode.tables.delimited import _NULL_SPELLINGS
-from splinefm.explore.payload.make import make_payload
+from splinefm.explore.payload import make_payload
 from splinefm.serve.api.score import score as answer
 from splinefm.serve.api.state import State
 from splinefm.serve.http.messages import Later, Request

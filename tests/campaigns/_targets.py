@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import splinefm as sf
 from splinefm.cli.main import app
-from splinefm.learn.updates.state import state_path
+from splinefm.update.state import state_path
 from support import random_fitted
 
 TRAINING = sf.Training(epochs=1, threads=1)

@@ -150,7 +150,7 @@ def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> Non
     from _targets import fresh, rows
 
     import splinefm as sf
-    from splinefm.learn.tuning import optuna as studies
+    from splinefm.tune import optuna as studies
 
     table, trials = rows(60), 4
     estimator = sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1)
@@ -316,8 +316,8 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
 
     import splinefm as sf
     from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
-    from splinefm.distribute.ranks import run_together
-    from splinefm.learn.losses import Loss
+    from splinefm.distribute.processes import run_together
+    from splinefm.train.losses import Loss
 
     fresh(folder)
     pq.write_table(pa.table(rows(400)), folder / "rows.parquet")

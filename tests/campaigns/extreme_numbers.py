@@ -41,8 +41,8 @@ def small_table(rng: np.random.Generator, n: int = 600) -> dict[str, Any]:
 
 def check_weights(title: str, weight: Any, rng: np.random.Generator) -> None:
     """A fit with weights is finite, and does not depend on their unit."""
-    from splinefm.learn.evaluation import measure
-    from splinefm.learn.losses import Loss
+    from splinefm.fit.evaluation import measure
+    from splinefm.train.losses import Loss
 
     table = small_table(rng)
     fitted = fit({**table, "w": weight}, sample_weight="w")
@@ -96,8 +96,8 @@ def check_target(loss: str, low: float, high: float, rng: np.random.Generator) -
 def check_scores(loss_name: str, size: float, folder: Path) -> None:
     """A model whose scores are ± size: predictions, losses and slopes are those of stable formulas."""
     import splinefm as sf
-    from splinefm.learn.evaluation import measure
-    from splinefm.learn.losses import Loss
+    from splinefm.fit.evaluation import measure
+    from splinefm.train.losses import Loss
     from support import fit_encoder, random_params
 
     table = {"x": np.linspace(0, 1, 30), "c": ["a", "b", "c"] * 10}

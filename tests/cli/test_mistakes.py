@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 import splinefm as sf
+from splinefm import _files as _writing
 from splinefm import _memory as room
-from splinefm import _writing
 from splinefm.cli import destinations
 from splinefm.cli import main as cli
 from splinefm.cli.actions import fit, predict, view_output
 from splinefm.cli.failures import BUG
-from splinefm.learn.files import modelfile
+from splinefm.store import model_file as modelfile
 from support import THOROUGH
 
 FIT = ("--model", "fm", "--k", "2", "--epochs", "1", "--threads", "1", "-q")

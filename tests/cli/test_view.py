@@ -13,9 +13,9 @@ import splinefm as sf
 from splinefm.cli.actions import view
 from splinefm.cli.segments import parse_segments
 from splinefm.encode.tables.open import open_table
-from splinefm.view import samples
-from splinefm.view.samples import RowSample
-from splinefm.view.values import category_counts, value_grid
+from splinefm.inspect import rows as samples
+from splinefm.inspect.rows import RowSample
+from splinefm.inspect.values import category_counts, value_grid
 from support import random_fitted
 
 

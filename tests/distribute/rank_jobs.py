@@ -26,30 +26,28 @@ import splinefm as sf
 from splinefm.cli import ranks as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
-from splinefm.distribute import ranks as ranks_module
+from splinefm.distribute import processes as ranks_module
+from splinefm.distribute import tables
+from splinefm.distribute import update as update_module
+from splinefm.distribute import update_state as state_module
 from splinefm.distribute.feed import Fed, Feed, Wants
 from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
-from splinefm.distribute.ranks import PeerFailed, run_together
+from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, first_penalties
+from splinefm.distribute.processes import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
-from splinefm.distribute.sharded import tables
-from splinefm.distribute.sharded.averages import Averages
-from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
-from splinefm.distribute.shares import Position
+from splinefm.distribute.rows import Position
 from splinefm.distribute.training import Job
-from splinefm.distribute.updates import state as state_module
-from splinefm.distribute.updates import update as update_module
-from splinefm.distribute.updates.update import RankUpdate, update_on_ranks
+from splinefm.distribute.update import RankUpdate, update_on_ranks
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.learn.loop.penalties import AdaptivePenalties
-from splinefm.learn.losses import Loss
-from splinefm.learn.training import Chunk
-from splinefm.learn.updates.files import DEFAULT_GUARD, alone
-from splinefm.learn.updates.guard import Guard
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import predict_scores
+from splinefm.train.losses import Loss
+from splinefm.train.penalties import AdaptivePenalties
+from splinefm.train.settings import Chunk
+from splinefm.update.files import DEFAULT_GUARD, alone
+from splinefm.update.guard import Guard
 from support import THOROUGH, one_of_each, random_params
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")  # without arguments where pytest looks for examples

@@ -34,7 +34,7 @@ def begin(module, tmp_path):
     """Begin or continue a run of one process, whose checkpoints are in a folder "run"."""
     import torch
 
-    from splinefm.distribute.ranks import Ranks
+    from splinefm.distribute.processes import Ranks
 
     ranks = Ranks(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
     return lambda: module.Checkpoints(tmp_path / "run", ranks)
@@ -114,7 +114,7 @@ def test_a_state_without_a_seal_is_refused(saved):
 
 
 def test_ranks_can_tell_each_other_what_is_damaged(tmp_path):
-    from splinefm.distribute.sharded.verified import DamagedCheckpoint, damaged
+    from splinefm.distribute.checkpoints import DamagedCheckpoint, damaged
 
     error = pickle.loads(pickle.dumps(damaged(tmp_path / "x")))
     assert isinstance(error, DamagedCheckpoint) and "x' is missing" in str(error)
@@ -130,7 +130,7 @@ VALUES = st.recursive(
 @examples(50)
 @given(state=st.dictionaries(st.text(), VALUES, max_size=4), data=st.data())
 def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path_factory):
-    from splinefm.distribute.sharded.verified import open_seal, seal, small_files
+    from splinefm.distribute.checkpoints import open_seal, seal, small_files
 
     folder = tmp_path_factory.mktemp("sealed")
     (folder / ".metadata").write_bytes(b"m")
@@ -152,7 +152,7 @@ def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path
     "crafted", [{"state": {}, "files": 5}, {"state": {}, "files": ["a"]}, {"state": 1.5, "files": {}}]
 )
 def test_a_seal_of_another_shape_is_refused(crafted):
-    from splinefm.distribute.sharded.verified import open_seal
+    from splinefm.distribute.checkpoints import open_seal
 
     checksum = sha256(json.dumps(crafted).encode()).hexdigest()
     with pytest.raises(ValueError, match="the state or the checksums are not a JSON object"):

@@ -25,10 +25,10 @@ def prepare(tmp_path):
     import torch
 
     from splinefm.distribute.prepared import prepare
-    from splinefm.distribute.ranks import Ranks
+    from splinefm.distribute.processes import Ranks
     from splinefm.distribute.rows import open_rows
     from splinefm.distribute.statistics import Scan
-    from splinefm.learn.losses import as_loss
+    from splinefm.train.losses import as_loss
 
     rng = np.random.default_rng(0)
     pq.write_table(pa.table({"x": rng.normal(size=400), "y": rng.normal(size=400)}), tmp_path / "rows.parquet")

@@ -58,7 +58,7 @@ def test_errors_of_the_network_are_no_bugs(text):
     """A rank that was stopped for too long and goes on finds its connections closed."""
     import torch.distributed.checkpoint as dcp
 
-    from splinefm.distribute.ranks import _is_lost
+    from splinefm.distribute.processes import _is_lost
 
     assert _is_lost(RuntimeError(text))
     assert _is_lost(dcp.CheckpointException("failed", {1: (RuntimeError(text), None)}))

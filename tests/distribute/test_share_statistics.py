@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.distribute import wire
-from splinefm.distribute.dyadic import Dyadic
 from splinefm.distribute.rows import open_rows
 from splinefm.distribute.statistics import (
+    Dyadic,
     Scan,
     ShareStatistics,
     collect_labels,
@@ -25,11 +25,10 @@ from splinefm.distribute.statistics import (
     statistics_blocks,
 )
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows.held_out import ValidationSample
-from splinefm.learn.rows.source import Source
-from splinefm.learn.targets import summary as targets
-from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
+from splinefm.train import target_summary as targets
+from splinefm.train.losses import Loss
+from splinefm.train.rows import Source, ValidationSample
+from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
 
 N = 500

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.distribute import rows as rows_module
-from splinefm.distribute.rows import open_rows
-from splinefm.distribute.shares import Position, Slice, plan_shares
+from splinefm.distribute.rows import Position, Slice, open_rows, plan_shares
 from support import examples
 
 # Sizes of row groups by file; a file can be empty.

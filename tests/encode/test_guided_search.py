@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.encode.rows.fields import RowFields
+from splinefm.encode.plans import RowFields
 
 TINY = np.nextafter(0.0, 1.0)
 KNOTS = {

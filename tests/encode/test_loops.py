@@ -15,8 +15,7 @@ from splinefm._core import Interpolation, StringTable, probe_hash, summarize
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary, _count
-from splinefm.encode.rows.columns import compile_columns
-from splinefm.encode.rows.fields import RowFields
+from splinefm.encode.plans import RowFields, compile_columns
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.quantile import Quantile
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from coalitions import brute_force, scores, worths
-from splinefm.explain import background, crosses, importance
+from splinefm.inspect import background, importance
+from splinefm.inspect import cross_terms as crosses
 from support import examples, random_fitted, take_rows
 
 COLUMNS = ("a", "b", "x", "y", "c")
@@ -210,7 +211,7 @@ class TestBackgrounds:
         np.testing.assert_allclose(sf.shapley_values(fitted, table, few).values, expected.values, rtol=1e-9)
 
     def test_it_is_spread_over_all_chunks(self, fitted, table, monkeypatch):
-        monkeypatch.setattr("splinefm.explain.rows.CHUNK", 7)
+        monkeypatch.setattr("splinefm.inspect.rows.CHUNK", 7)
         many = {
             **take_rows(table, np.arange(200) % 60),
             "y": np.linspace(min(table["y"]), max(table["y"]), 200).tolist(),

@@ -8,7 +8,7 @@ import pytest
 
 import splinefm as sf
 from coalitions import brute_force, scores
-from splinefm.explain import importance, terms
+from splinefm.inspect import importance, terms
 from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, take_rows
 
 MODELS = [*one_of_each(5), sf.HigherOrderFM(k=4, order=2), averages()[0], averages()[2]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from coalitions import brute_force, scores
-from splinefm.explain import cubic, importance
+from splinefm.inspect import cubic, importance
 from splinefm.model.towers import symmetric_sums
 from support import all_models, averages, examples, mixed_schema, mixed_table, random_fitted, random_params, take_rows
 

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 import splinefm as sf
-from splinefm.explore.about import Origin
+from splinefm.explore.fields import Origin
 from splinefm.explore.making import Explorer
-from splinefm.explore.payload.items import Items
-from splinefm.explore.payload.make import make_payload
+from splinefm.explore.payload import Items, make_payload
 from splinefm.explore.server import ExploreServer
-from splinefm.learn.search.entries import SearchEntry
+from splinefm.train.trials import SearchEntry
 
 EVIL = "<img src=x onerror=alert(1)>"
 BREAKOUT = "</script><script>alert(2)</script>"

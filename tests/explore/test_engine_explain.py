@@ -8,9 +8,8 @@ import pytest
 from engine_rows import assert_equal, page_rows
 
 import splinefm as sf
-from splinefm.explore.payload import explain as payload_explain
-from splinefm.explore.payload.items import Items
-from splinefm.explore.payload.make import make_payload
+from splinefm.explore import payload as payload_explain
+from splinefm.explore.payload import Items, make_payload
 from support import (
     all_models,
     averages,

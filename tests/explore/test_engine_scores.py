@@ -12,8 +12,8 @@ from splinefm.encode.fields.vocabulary import hash_bucket
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import PARTS, parse_times, take_part, to_seconds
 from splinefm.encode.tables.spelling import canonical, float_names
-from splinefm.explore.payload.make import make_payload
-from splinefm.learn.losses import Loss
+from splinefm.explore.payload import make_payload
+from splinefm.train.losses import Loss
 from support import (
     CROSSES,
     THOROUGH,

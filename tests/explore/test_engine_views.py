@@ -6,7 +6,7 @@ from engine_rows import assert_equal, page_rows
 
 import splinefm as sf
 from splinefm.encode.slots import expand_windows
-from splinefm.explore.payload.make import make_payload
+from splinefm.explore.payload import make_payload
 from support import (
     all_models,
     averages,

@@ -12,9 +12,8 @@ from explorers import BREAKOUT, fit_flats, flats_table, hostile_explorer
 from typer.testing import CliRunner
 
 from splinefm.cli.main import app
-from splinefm.explore import bundle as bundles
-from splinefm.explore.bundle import bundle, d3_script, page_script, worker_script
-from splinefm.explore.page import policy
+from splinefm.explore import page as bundles
+from splinefm.explore.page import bundle, d3_script, page_script, policy, worker_script
 
 
 @pytest.fixture(scope="module")

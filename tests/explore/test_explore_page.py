@@ -13,7 +13,7 @@ import pytest
 from explorers import FAULTS, fit_flats, flats_table, hostile_explorer, make_explorer_of, shown_text, visiting
 
 import splinefm as sf
-from splinefm.explore.payload.items import Items
+from splinefm.explore.payload import Items
 
 VIEWS = ("segment", "surface", "row", "importance", "quality", "ranking", "transforms")
 ROW = {"size": 60.0, "age": 30.0, "floor": 2, "district": "hills"}

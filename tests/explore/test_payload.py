@@ -7,11 +7,10 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.explore.payload import explain as payload_explain
-from splinefm.explore.payload.buffers import Buffers
-from splinefm.explore.payload.items import Items
-from splinefm.explore.payload.make import make_payload
-from splinefm.learn.losses import Loss
+from splinefm.explore import payload as payload_explain
+from splinefm.explore.arrays import Buffers
+from splinefm.explore.payload import Items, make_payload
+from splinefm.train.losses import Loss
 from support import (
     CROSSES,
     cross_schema,

@@ -10,8 +10,8 @@ from scipy.sparse import csr_matrix
 
 import splinefm as sf
 from splinefm.export import libffm as module
-from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
+from splinefm.train.losses import Loss
 from support import all_models, averages, random_params
 
 MODELS = [*all_models(5)[:7], averages()[0]]

@@ -19,8 +19,8 @@ from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
 from splinefm.export.onnx.pieces import count_up_to, pieces_of
 from splinefm.export.onnx.transforms import to_unit
-from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
+from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_classes, random_fitted
 
 MODELS = [*all_models(6), *averages()]

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 import splinefm as sf
-from splinefm import _writing
+from splinefm import _files as _writing
 from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
-from splinefm.learn.losses import Loss
+from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_fitted
 
 MODELS = [*all_models(7), *averages()]

@@ -23,7 +23,7 @@ if str(FOLDER.parent) not in sys.path:
     sys.path.append(str(FOLDER.parent))
 
 import splinefm as sf  # noqa: E402
-from splinefm.learn.files.container import read_container, write_container  # noqa: E402
+from splinefm.store.container import read_container, write_container  # noqa: E402
 from support import mixed_schema, mixed_table, random_fitted  # noqa: E402
 
 ITEM_COLUMNS = ("user", "words", "x")

@@ -3,9 +3,9 @@
 import pytest
 from make_golden_files import FOLDER, INDICES, checks
 
-from splinefm.learn.files import sharded
-from splinefm.learn.updates import state
 from splinefm.rank import file as index_file
+from splinefm.store import sharded
+from splinefm.update import state
 
 
 @pytest.mark.parametrize("name", [name for name in checks() if not name.startswith("format")])

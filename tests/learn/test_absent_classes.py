@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.training import Chunk
-from splinefm.learn.updates.absent import has_low, shift_of_absent
+from splinefm.train.losses import Loss
+from splinefm.train.settings import Chunk
+from splinefm.update.learner import has_low, shift_of_absent
 from support import examples
 
 

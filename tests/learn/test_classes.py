@@ -15,12 +15,11 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import splinefm as sf
-from splinefm.learn import metrics
-from splinefm.learn.formulas import log_softmax, softmax
-from splinefm.learn.losses import Loss
-from splinefm.learn.targets.labels import as_targets, balanced_weights, class_weights, find_classes
-from splinefm.learn.targets.summary import TargetSummary
 from splinefm.model.family import formula_scores
+from splinefm.train import metrics
+from splinefm.train.losses import Loss, log_softmax, softmax
+from splinefm.train.target_summary import TargetSummary
+from splinefm.train.targets import as_targets, balanced_weights, class_weights, find_classes
 from support import examples
 
 LABELS = np.array(["blue", "green", "red", "white"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.training import L2, SMOOTHNESS
+from splinefm.train.settings import L2, SMOOTHNESS
 from tests.learn.search.test_found_crosses import holidays
 
 TRAINING = {"epochs": 3, "threads": 1, "effort": "fast", "refit_on_all": False}

@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.class_weight import compute_sample_weight
 
 import splinefm as sf
-from splinefm.learn.loop import passes
+from splinefm.train import loop as passes
 
 QUICK = {"epochs": 3, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -307,7 +307,7 @@ class TestImportance:
         assert (after != before).any()
 
     def test_a_stream(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("splinefm.learn.rows.chunks.MEMORY_BYTES", 0)
+        monkeypatch.setattr("splinefm.train.chunks.MEMORY_BYTES", 0)
         TABLE.assign(y=CLICK).to_parquet(tmp_path / "t.parquet")
         for validation in (0, 0.3):
             model = classifier(validation=validation).fit(tmp_path / "t.parquet", target="y")
@@ -316,7 +316,7 @@ class TestImportance:
     @pytest.mark.parametrize("in_memory", [True, False])
     def test_crosses_count_for_their_columns(self, tmp_path, monkeypatch, in_memory):
         if not in_memory:
-            monkeypatch.setattr("splinefm.learn.rows.chunks.MEMORY_BYTES", 0)
+            monkeypatch.setattr("splinefm.train.chunks.MEMORY_BYTES", 0)
         TABLE.assign(y=CLICK).to_parquet(tmp_path / "t.parquet")
         names = list(TABLE.columns)
         schema = sf.Schema.infer(TABLE)

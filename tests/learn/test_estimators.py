@@ -27,8 +27,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splinefm as sf
 from splinefm.encode.tables import files
-from splinefm.learn import fitted as fitted_module
-from splinefm.learn.estimators.parameters import EstimatorSettings
+from splinefm.fit.parameters import EstimatorSettings
+from splinefm.train import fitted as fitted_module
 from support import THOROUGH
 
 QUICK = {"epochs": 4, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}

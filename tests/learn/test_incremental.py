@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.learn.loop.penalties import make_groups
+from splinefm.train.penalties import make_groups
 
 TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
 # The lengths of tests/model/test_engine.py: every length is compiled anew.

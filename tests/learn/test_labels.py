@@ -8,7 +8,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import splinefm as sf
-from splinefm.learn.targets.labels import as_targets, as_weights, find_classes
+from splinefm.train.targets import as_targets, as_weights, find_classes
 
 TRAINING = sf.Training(epochs=1, threads=1)
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn import table_size
-from splinefm.learn.table_size import EPOCHS, FEWEST_EPOCHS, LARGE_TABLE, default_epochs, l2_strength
-from splinefm.learn.training import L2, SMOOTHNESS
+from splinefm.train import settings as table_size
+from splinefm.train.settings import EPOCHS, FEWEST_EPOCHS, L2, LARGE_TABLE, SMOOTHNESS, default_epochs, l2_strength
 
 
 def table(n=600):

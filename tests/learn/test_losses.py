@@ -17,11 +17,10 @@ from sklearn.metrics import (
     mean_tweedie_deviance,
 )
 
-from splinefm.learn.evaluation import measure
-from splinefm.learn.formulas import weighted_quantile
-from splinefm.learn.losses import LOSSES as ALL
-from splinefm.learn.losses import Loss, as_loss
-from splinefm.learn.targets.summary import TargetSummary
+from splinefm.fit.evaluation import measure
+from splinefm.train.losses import LOSSES as ALL
+from splinefm.train.losses import Loss, as_loss, weighted_quantile
+from splinefm.train.target_summary import TargetSummary
 from support import examples
 
 LOSSES = [name for name in ALL if name != "softmax"]  # which has a score per class: see test_classes.py
@@ -451,7 +450,7 @@ class TestTargetSummary:
         np.testing.assert_allclose(start, whole.start(whole.standardize(y), weight), rtol=1e-6, atol=1e-5)
 
     def test_a_large_table_is_sampled(self, monkeypatch):
-        monkeypatch.setattr("splinefm.learn.targets.summary._MOST_TARGETS", 2000)
+        monkeypatch.setattr("splinefm.train.target_summary._MOST_TARGETS", 2000)
         rng = np.random.default_rng(0)
         hour = np.arange(24_000) % 24  # a period must not hide some of the values
         y = hour + rng.normal(size=24_000)

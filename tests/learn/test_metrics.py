@@ -19,7 +19,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from splinefm.learn.metrics import (
+from splinefm.train.metrics import (
     GroupCalibration,
     auc,
     calibration_by,

@@ -25,14 +25,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm import _writing
+from splinefm import _files as _writing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.learn.files import container, kinds, modelfile, restore
-from splinefm.learn.losses import Loss
-from splinefm.learn.search.entries import SearchEntry
-from splinefm.learn.training import RUNS, Epoch
 from splinefm.model.family import init_params, param_shapes
+from splinefm.store import container
+from splinefm.store import model_file as kinds
+from splinefm.store import model_file as modelfile
+from splinefm.store import model_file as restore
+from splinefm.train.losses import Loss
+from splinefm.train.settings import RUNS, Epoch
+from splinefm.train.trials import SearchEntry
 from support import examples, random_params
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -932,7 +935,7 @@ class TestOneStep:
             import os, signal, sys
             import splinefm as sf
             from dataclasses import replace
-            from splinefm.learn.files import container
+            from splinefm.train.files import container
             fitted = sf.load({str(path)!r})
             def die(*args):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 import splinefm as sf
-from splinefm.learn import progress as module
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import Progress
-from splinefm.learn.training import Epoch
+from splinefm.train import progress as module
+from splinefm.train.losses import Loss
+from splinefm.train.progress import Progress
+from splinefm.train.settings import Epoch
 
 TRAINING = sf.Training(effort="fast", epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
 
@@ -262,7 +262,7 @@ def test_a_terminal_shows_the_search(stream, clock):
 
 
 def test_a_fit_on_a_terminal(stream, monkeypatch):
-    monkeypatch.setattr("splinefm.learn.fitting.make_progress", lambda verbose: terminal(stream))
+    monkeypatch.setattr("splinefm.fit.fitting.make_progress", lambda verbose: terminal(stream))
     sf.fit_model(waves(), "y", loss="squared", training=sf.Training(epochs=3, threads=1), verbose=True)
     assert [line.split("  ")[0] for line in screen(stream)] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
     assert "\x1b[?25h" in stream.getvalue()  # the cursor is shown again

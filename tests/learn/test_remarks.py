@@ -8,8 +8,8 @@ import pytest
 
 import splinefm as sf
 from splinefm.encode.schema import asks
-from splinefm.learn.remarks.evidence import Evidence
-from splinefm.learn.remarks.find import FEWEST, Remark, RemarkKind, find_remarks
+from splinefm.train.remarks import FEWEST, Remark, RemarkKind, find_remarks
+from splinefm.train.settings import Evidence
 
 NO_GAIN, LEAK, OVERFIT = RemarkKind
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.files import sharded, sharded_model
-from splinefm.learn.files.parts import Entry
-from splinefm.learn.files.sharded import begin_shards, finish_shards, write_shard
-from splinefm.learn.files.sharded_model import head_of, open_model, pieces_of
-from splinefm.learn.files.streaming import write_model
+from splinefm.store import sharded, sharded_model
+from splinefm.store.sharded import Entry, begin_shards, finish_shards, write_model, write_shard
+from splinefm.store.sharded_model import head_of, open_model, pieces_of
 from support import (
     CROSSES,
     averages,

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_tweedie_deviance
 
 import splinefm as sf
-from splinefm.learn.rows import chunks as chunks_module
+from splinefm.train import chunks as chunks_module
 
 SCHEMA = sf.Schema([sf.Numerical("x", basis=sf.BSpline(8)), sf.Categorical("c")])
 MODEL = sf.FM(k=4)

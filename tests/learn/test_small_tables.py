@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.table_size import EPOCHS, penalty_strength, small_batch
-from splinefm.learn.training import L2, SMOOTHNESS
+from splinefm.train.settings import EPOCHS, L2, SMOOTHNESS, penalty_strength, small_batch
 
 QUICK = sf.Training(epochs=2, threads=1, effort="fast")
 UNTOUCHED = {"l2": 3e-5, "smoothness": 2e-3, "batch_size": 20}

@@ -12,20 +12,18 @@ import pytest
 
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
-from splinefm.learn import fitting
-from splinefm.learn import runs as run_module
-from splinefm.learn import training as training_module
-from splinefm.learn.loop import passes
-from splinefm.learn.loop import penalties as penalties_module
-from splinefm.learn.loop.divergence import Diverged, divergence_advice
-from splinefm.learn.loop.judge import Judge
-from splinefm.learn.loop.passes import Problem, make_engine
-from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
-from splinefm.learn.losses import Loss
-from splinefm.learn.metrics import logloss, rmse
-from splinefm.learn.progress import SILENT
-from splinefm.learn.rows import chunks
-from splinefm.learn.training import Chunk
+from splinefm.fit import fitting
+from splinefm.train import chunks
+from splinefm.train import loop as passes
+from splinefm.train import loop as run_module
+from splinefm.train import penalties as penalties_module
+from splinefm.train import settings as training_module
+from splinefm.train.loop import Diverged, Judge, Problem, divergence_advice, make_engine
+from splinefm.train.losses import Loss
+from splinefm.train.metrics import logloss, rmse
+from splinefm.train.penalties import AdaptivePenalties, make_groups
+from splinefm.train.progress import SILENT
+from splinefm.train.settings import Chunk
 
 MODELS = [
     sf.FM(k=4),
@@ -571,7 +569,7 @@ def test_missing_targets_are_refused():
 
 
 def test_rows_of_missing_targets_are_counted_from_the_start_of_the_table(monkeypatch):
-    monkeypatch.setattr("splinefm.learn.rows.chunks.CHUNK", 10)
+    monkeypatch.setattr("splinefm.train.chunks.CHUNK", 10)
     table = {"x": np.arange(50.0), "y": np.where(np.isin(np.arange(50), [23, 28, 41]), np.nan, 1.0)}
     with pytest.raises(ValueError, match=r"2 of the first 30 rows, beginning with row 23 \(counted"):
         sf.fit_model(table, "y", loss="squared", training=QUICK)

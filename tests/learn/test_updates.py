@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.description import describe_validation
-from splinefm.learn.updates import guard as guards
-from splinefm.learn.updates import state as states
-from splinefm.learn.updates.files import rejected_path
+from splinefm.store.description import describe_validation
+from splinefm.update import guard as guards
+from splinefm.update import state as states
+from splinefm.update.files import rejected_path
 from support import examples
 
 TRAINING = sf.Training(epochs=3, threads=1, effort="fast", refit_on_all=False)

@@ -8,11 +8,11 @@ import pytest
 import splinefm as sf
 from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
-from splinefm.learn import fitting
-from splinefm.learn.estimators.studies import open_task
-from splinefm.learn.fitting import MAX_FIELDS_IN_PAIRS, default_model
-from splinefm.learn.tuning.trials import Experiment
+from splinefm.fit import fitting
+from splinefm.fit.fitting import MAX_FIELDS_IN_PAIRS, default_model
 from splinefm.model.family import init_params, pace_of
+from splinefm.tune.trials import Experiment
+from splinefm.tune.tune import open_task
 
 
 def wide_table(n_rows=600, n_columns=MAX_FIELDS_IN_PAIRS + 4):

@@ -14,8 +14,11 @@ from support import random_params
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'splinefm[torch]'")
 from splinefm.model.torch import engine as engines  # noqa: E402
-from splinefm.model.torch.devices import find_device, with_threads  # noqa: E402
-from splinefm.model.torch.engine import TorchEngine  # noqa: E402
+from splinefm.model.torch.engine import (  # noqa: E402
+    TorchEngine,
+    find_device,
+    with_threads,
+)
 
 
 class TestTorchEngine(EngineBattery):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from battery import problems
 from splinefm.encode.slots import FieldLayout, SlotLayout
-from splinefm.learn.losses import LOSSES, Loss
 from splinefm.model.family import unit_sums
+from splinefm.train.losses import LOSSES, Loss
 from support import all_models, averages, examples, random_params
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'splinefm[torch]'")

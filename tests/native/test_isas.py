@@ -11,11 +11,11 @@ import pytest
 import splinefm as sf
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.learn.losses import Loss
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import formula_scores, init_params
 from splinefm.model.optimizers import Optimizer
 from splinefm.model.scores import predict_scores
+from splinefm.train.losses import Loss
 from support import SANITIZED, THOROUGH
 
 # Sanitizers see the code that runs, whatever is compared.

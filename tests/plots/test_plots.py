@@ -20,15 +20,14 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.training import Epoch
+from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, number
 from splinefm.model.family import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.draw.reports import Z90, calibration_bins
 from splinefm.plots.figures import COLORS
-from splinefm.view.axes import BARS, RawAxis, Scale, choose_scale
-from splinefm.view.formats import number
+from splinefm.train.losses import Loss
+from splinefm.train.settings import Epoch
 from support import random_fitted
 
 N = 600

@@ -9,9 +9,9 @@ import pytest
 
 import splinefm as sf
 from pages import Reader, fit_part
-from splinefm.learn.progress import SILENT
 from splinefm.report import survey as survey_module
 from splinefm.report.explanation import ExplainRequest, explain_file
+from splinefm.train.progress import SILENT
 
 
 @pytest.mark.thorough

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pages import BREAKOUT, FORMULA, QUOTES, SCRIPT, Reader
-from splinefm.learn.remarks.evidence import Evidence
-from splinefm.learn.search.entries import SearchEntry
 from splinefm.report import explanation as module
 from splinefm.report.explanation import ExplainRequest, explain_file
-from splinefm.report.markup import Html, escaped, joined, table, tag
+from splinefm.report.html import Html, escaped, joined, table, tag
+from splinefm.train.settings import Evidence
+from splinefm.train.trials import SearchEntry
 
 
 def test_the_page_is_well_formed_and_complete(page, made):
@@ -79,7 +79,7 @@ def test_a_page_is_never_half_written(run, model, table, write, tmp_path, monkey
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("splinefm.learn.files.container.os.fsync", fail)
+        patch.setattr("splinefm.store.container.os.fsync", fail)
         assert "no space left" in run("explain", model, data, "--target", "click", "--out", "report", code=1).stderr
     assert (tmp_path / "report" / "index.html").read_text() == "old"
     run("explain", model, data, "--target", "click", "--out", "report", "--quiet")

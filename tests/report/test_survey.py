@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
 from splinefm.report import survey as survey_module
 from splinefm.report.survey import NOTHING, OTHERS, FieldTally
+from splinefm.train.losses import Loss
 
 
 def test_a_column_is_cut_into_intervals_of_the_data():

@@ -21,7 +21,7 @@ import pytest
 
 import splinefm as sf
 from live import ADMIN, PATIENCE, TOKEN, Answer, LiveServer, make_serving, visits_model, visits_rows
-from splinefm._writing import release
+from splinefm._files import release
 from splinefm.serve import supervisor
 from splinefm.serve.arms.drift import DriftSample
 from splinefm.serve.catalog import DRIFT

@@ -18,15 +18,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.rows.plans import compile_number
-from splinefm.encode.rows.readers import name_of
+from splinefm.encode.plans import compile_number
+from splinefm.encode.readers import name_of
 from splinefm.encode.slots import concatenate_slots
 from splinefm.encode.tables.columns import as_categories
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
-from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
 from splinefm.rank.tables import FieldSubset
+from splinefm.train.losses import Loss
 from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, random_params
 
 NAN = math.nan

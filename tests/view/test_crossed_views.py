@@ -378,8 +378,8 @@ class TestCurves:
             z = np.linspace(0.1, 9.0, 30)
             whole = sf.segments(fitted, rows, "lat")(z)
             with monkeypatch.context() as patch:
-                patch.setattr("splinefm.view.segment._BATCH_SIZE", 80)
-                patch.setattr("splinefm.view.crossed._BLOCK_SIZE", 1500)
+                patch.setattr("splinefm.inspect.segment._BATCH_SIZE", 80)
+                patch.setattr("splinefm.inspect.crossed._BLOCK_SIZE", 1500)
                 np.testing.assert_allclose(sf.segments(fitted, rows, "lat")(z), whole, atol=1e-10)
 
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
+from splinefm.inspect.axes import NUMBERS, RawAxis, Scale, axis_format
 from splinefm.plots.captions import captions
 from splinefm.plots.decorations import set_raw_axis
-from splinefm.view.axes import RawAxis, Scale
-from splinefm.view.formats import NUMBERS, axis_format
+from splinefm.train.losses import Loss
 
 
 def labels(axis):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.view.known import known_values
-from splinefm.view.values import curve_values, extremum_text, side_grid, value_grid
+from splinefm.inspect.axes import known_values
+from splinefm.inspect.values import curve_values, extremum_text, side_grid, value_grid
 from support import random_fitted
 
 HOURS = np.arange(24.0)

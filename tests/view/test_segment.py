@@ -14,8 +14,8 @@ from scipy.interpolate import PPoly
 
 import splinefm as sf
 from splinefm.cli.segments import parse_segments
-from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
+from splinefm.train.losses import Loss
 from support import all_models, averages, random_fitted, visits_schema, visits_table
 
 MODELS = [*all_models(5), *averages()]
@@ -343,7 +343,7 @@ class TestSegments:
     def test_many_segments_are_worked_on_in_chunks(self, monkeypatch):
         fitted, table = fitted_of(), segment_rows(50)
         whole = sf.segments(fitted, table, "recency")
-        monkeypatch.setattr("splinefm.view.segment._BATCH_SIZE", 7 * 5 * 4)
+        monkeypatch.setattr("splinefm.inspect.segment._BATCH_SIZE", 7 * 5 * 4)
         np.testing.assert_allclose(sf.segments(fitted, table, "recency").effects, whole.effects, atol=1e-12)
         assert_scores(whole(4.0), fitted, {**table, "recency": [4.0] * 50})
 
@@ -562,7 +562,7 @@ def test_dates_of_a_segment_may_be_iso_dates(format):
 def test_extrema_of_polynomials_are_those_of_a_fine_grid(sign):
     from scipy.interpolate import PPoly
 
-    from splinefm.view.polynomials import polynomial_extrema
+    from splinefm.inspect.crossed import polynomial_extrema
 
     rng = np.random.default_rng(3)
     piecewise = PPoly(rng.normal(size=(4, 3, 5)) * [[[9.0]], [[4.0]], [[2.0]], [[1.0]]], [0.0, 0.3, 0.7, 1.0])

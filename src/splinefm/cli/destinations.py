@@ -6,10 +6,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from splinefm._writing import check_writable
+from splinefm._files import check_writable
 from splinefm.encode.schema import schema_path
-from splinefm.learn.files.modelfile import save
-from splinefm.learn.fitted import Fitted
+from splinefm.store.model_file import save
+from splinefm.train.fitted import Fitted
 
 
 def check_schema_file(out: Path) -> None:

@@ -12,7 +12,7 @@ from splinefm.cli.options import amount_option, column_option, count_option, out
 
 if TYPE_CHECKING:
     from splinefm.cli.actions.fit import FitRequest
-    from splinefm.learn.losses import Loss
+    from splinefm.train.losses import Loss
 
 
 class ModelName(StrEnum):
@@ -237,7 +237,7 @@ def check_fit_options(
     command: str, data: str, model: ModelName | None, rank: int | None, order: int | None, third: int | None
 ) -> None:
     """Raise if the command cannot read the data, or if an option belongs to another model."""
-    from splinefm.encode.tables.sources import STANDARD
+    from splinefm.encode.tables.open import STANDARD
 
     if data == STANDARD:
         raise typer.BadParameter(
@@ -253,7 +253,7 @@ def check_fit_options(
 
 def given_loss(loss: LossName, **parameters: float | None) -> Loss | None:
     """The loss with its parameter, or None for the choice by the target."""
-    from splinefm.learn.losses import as_loss
+    from splinefm.train.losses import as_loss
 
     if loss is not LossName.AUTO:
         return as_loss(loss.value, **parameters)

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from splinefm._files import noting
 from splinefm._wording import on_command_line
-from splinefm._writing import noting
 from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize

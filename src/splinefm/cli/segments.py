@@ -16,8 +16,8 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.learn.fitted import Fitted
-from splinefm.view.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
+from splinefm.inspect.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
+from splinefm.train.fitted import Fitted
 
 MOST_EACH, MOST_SEGMENTS = 12, 24
 

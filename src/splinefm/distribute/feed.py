@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.sharded.batches import Batch, BatchMaker
-from splinefm.distribute.shares import Buffer, Position, Share
+from splinefm.distribute.batches import Batch, BatchMaker
+from splinefm.distribute.processes import Ranks
+from splinefm.distribute.rows import Buffer, Position, Share
 from splinefm.encode.slots import empty_slots
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.learn.training import Chunk
+from splinefm.train.settings import Chunk
 
 # Batches that wait for the model, on each rank.
 AHEAD = 4

@@ -14,27 +14,24 @@ from splinefm._parallel import count_threads
 from splinefm._wording import for_reader, setting
 from splinefm.distribute.checkpoints import Checkpoints
 from splinefm.distribute.feed import Feed
+from splinefm.distribute.model import Averages, ParallelModel, first_penalties
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
-from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.processes import Ranks, Termination
 from splinefm.distribute.results import write_result
 from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
-from splinefm.distribute.sharded.averages import Averages
-from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.penalties import first_penalties
 from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
-from splinefm.distribute.termination import Termination
 from splinefm.distribute.training import Job, RunState
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.loop.penalties import make_groups
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.rows.source import Source
-from splinefm.learn.runs import settings_for
-from splinefm.learn.targets.labels import BALANCED, ClassWeight, balanced_weights, class_weights
-from splinefm.learn.training import Chunk, Training
 from splinefm.model.family import AnyModel, check_trainable
+from splinefm.train.fitted import Fitted
+from splinefm.train.loop import settings_for
+from splinefm.train.losses import Loss
+from splinefm.train.penalties import make_groups
+from splinefm.train.progress import SILENT, Progress
+from splinefm.train.rows import Source
+from splinefm.train.settings import Chunk, Training
+from splinefm.train.targets import BALANCED, ClassWeight, balanced_weights, class_weights
 
 
 @dataclass(frozen=True)

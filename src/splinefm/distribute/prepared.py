@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._writing import replacing
-from splinefm.distribute.ranks import Ranks
+from splinefm._files import replacing
+from splinefm.distribute.checkpoints import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
+from splinefm.distribute.processes import Ranks
 from splinefm.distribute.rows import ParquetRows
-from splinefm.distribute.sharded.verified import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
 from splinefm.distribute.wire import Mismatch, from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.learn.rows.held_out import ValidationSample
+from splinefm.train.rows import ValidationSample
 
 # The most validation rows of all ranks.
 VALIDATION_ROWS = 1_000_000

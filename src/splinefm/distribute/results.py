@@ -16,20 +16,20 @@ import torch
 import torch.distributed as dist
 
 from splinefm._wording import for_reader
-from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
-from splinefm.learn.files.modelfile import load_identified
-from splinefm.learn.files.parts import Entry
-from splinefm.learn.files.sharded import (
+from splinefm.distribute.model import PIECE_ROWS, ParallelModel
+from splinefm.store.model_file import load_identified
+from splinefm.store.sharded import (
+    Entry,
     begin_shards,
     finish_shards,
     is_sharded,
     removing_parts,
     shards_identity,
+    write_model,
     write_shard,
 )
-from splinefm.learn.files.sharded_model import ShardedModel, TableScorer, head_of, pieces_of
-from splinefm.learn.files.streaming import write_model
-from splinefm.learn.fitted import Fitted
+from splinefm.store.sharded_model import ShardedModel, TableScorer, head_of, pieces_of
+from splinefm.train.fitted import Fitted
 
 Float32 = npt.NDArray[np.float32]
 Piece = tuple[int, Float32, Float32]

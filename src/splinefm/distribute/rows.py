@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,10 @@ from pyarrow.parquet import read_metadata
 
 from splinefm._cached import cached_property
 from splinefm._parallel import in_order
+from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.files import RowGroup, find_row_groups, read_row_groups
-from splinefm.encode.tables.table import Table, make_table
+from splinefm.encode.tables.table import MOST_OPEN, OPEN_COLUMNS, Table, make_table
+from splinefm.train.settings import seeded
 
 # Small row groups of a file are shuffled together, up to so many rows: each block opens its file.
 BLOCK_ROWS = 65_536
@@ -210,3 +213,296 @@ def _listed(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+# Shares: the rows of an epoch, shuffled and divided among ranks, with positions to resume from.
+#
+# The blocks of a table (row groups) have an order that depends on the seed and the epoch only. Ranks take neighboring
+# parts of that order, of the same number of rows up to one. A rank fills a buffer from several blocks at a time and
+# shuffles its rows. A position lists what is left: ranges of rows that no buffer has taken, and the rest of a buffer. It
+# does not depend on the number of ranks, so that any number can continue.
+
+# Rows that are shuffled together, and rows that are read from a block at a time.
+BUFFER_ROWS, READ_ROWS = 131_072, 16_384
+
+
+class Slice(NamedTuple):
+    """Rows of a shuffled buffer, from `begin` to `end`; the buffer is made of parts of the table."""
+
+    parts: tuple[Range, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """The rows of an epoch that are left; those of all ranks can be merged, and any number of ranks can resume.
+
+    Parameters
+    ----------
+    fingerprint : str
+        That of the rows: a position in other files means nothing.
+    seed, epoch : int
+        What the order depends on.
+    slices : tuple of Slice
+        Rests of shuffled buffers.
+    ranges : tuple of pairs of int
+        Rows that no buffer has taken.
+    """
+
+    fingerprint: str
+    seed: int
+    epoch: int
+    slices: tuple[Slice, ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that are left."""
+        return sum(map(_size, self.items))
+
+    @property
+    def items(self) -> list[Slice | Range]:
+        """Slices, then ranges."""
+        return [*self.slices, *self.ranges]
+
+    def item(self, i: int) -> Slice | Range:
+        """Return one of `items`."""
+        return self.slices[i] if i < len(self.slices) else self.ranges[i - len(self.slices)]
+
+    @staticmethod
+    def merge(positions: Sequence[Position]) -> Position:
+        """Return what is left on all ranks."""
+        if not positions:
+            raise ValueError("there are no positions to merge")
+        first = positions[0]
+        for other in positions[1:]:
+            if replace(other, slices=(), ranges=()) != replace(first, slices=(), ranges=()):
+                raise ValueError("positions can be merged only if files, seed and epoch are the same on all ranks")
+        slices = tuple(sorted(item for position in positions for item in position.slices))
+        return replace(first, slices=slices, ranges=tuple(sorted(r for p in positions for r in p.ranges)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return lists, strings and numbers for JSON."""
+        slices = [[list(map(list, item.parts)), item.begin, item.end] for item in self.slices]
+        ranges = np.array(self.ranges, np.int64).reshape(-1, 2).tolist()
+        return {
+            "fingerprint": self.fingerprint,
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "slices": slices,
+            "ranges": ranges,
+        }
+
+    @staticmethod
+    def from_dict(description: Any) -> Position:
+        """Return the position that `to_dict` described; anything else raises an error."""
+        try:
+            slices = [
+                Slice(tuple((int(a), int(b)) for a, b in parts), int(begin), int(end))
+                for parts, begin, end in description["slices"]
+            ]
+            ranges = tuple((int(a), int(b)) for a, b in description["ranges"])
+            seed, epoch = int(description["seed"]), int(description["epoch"])
+            return Position(str(description["fingerprint"]), seed, epoch, tuple(slices), ranges)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the position in the data is damaged ({error}); use an earlier checkpoint") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Shuffled rows of a share, and what is left of the share after some of them.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        The rows, in the order of training.
+    numbers : array of int64
+        Their numbers in the table.
+    """
+
+    batch: pa.RecordBatch
+    numbers: npt.NDArray[np.int64]
+    _taken: Slice
+    _rest: Position
+
+    def position(self, n_rows: int) -> Position:
+        """Return what is left of the share after the first `n_rows` rows of this buffer."""
+        if not 0 <= n_rows <= len(self.numbers):
+            raise ValueError(f"n_rows must be from 0 to {len(self.numbers):,}, got {n_rows:,}")
+        taken = self._taken._replace(begin=self._taken.begin + n_rows)
+        return self._rest if not _size(taken) else replace(self._rest, slices=(taken, *self._rest.slices))
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The rows of one rank in one epoch; made by `plan_shares`.
+
+    Attributes
+    ----------
+    rows : ParquetRows
+        The rows of all ranks.
+    position : Position
+        What this rank has to read.
+    """
+
+    rows: ParquetRows
+    position: Position
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of this share; those of two ranks differ by at most one."""
+        return self.position.n_rows
+
+    def buffers(self, columns: Sequence[str], rows: int = BUFFER_ROWS) -> Iterator[Buffer]:
+        """Yield all rows of the share, shuffled within buffers of `rows` rows; only the last one has fewer.
+
+        After a position, rests of buffers come first.
+        """
+        if rows < 1:
+            raise ValueError(f"rows must be at least 1, got {rows}")
+        waiting = deque(self.position.slices)
+        while waiting:
+            taken = waiting.popleft()
+            batches = [self._read(part, columns) for part in taken.parts]
+            yield self._buffer(batches, taken, replace(self.position, slices=tuple(waiting)))
+        yield from self._fill(columns, rows)
+
+    def _fill(self, columns: Sequence[str], rows: int) -> Iterator[Buffer]:
+        """Fill buffers from several ranges at a time: rows of one block are often alike."""
+        n_open = max(2, min(MOST_OPEN, OPEN_COLUMNS // len(columns)))
+        each = -(-rows // n_open)
+        waiting = deque(self.position.ranges)
+        active: deque[_Cursor] = deque()
+        while waiting or active:
+            parts: list[Range] = []
+            batches: list[pa.RecordBatch] = []
+            left = rows
+            while left and (waiting or active):
+                while waiting and len(active) < n_open:
+                    active.append(_Cursor(self.rows, waiting.popleft(), columns))
+                part, batch = active[0].take(min(each, left))
+                parts.append(part)
+                batches.append(batch)
+                left -= batch.num_rows
+                if active[0].is_done:
+                    active.popleft()
+                else:
+                    active.rotate(-1)
+            rest = (*(cursor.rest for cursor in active), *waiting)
+            taken = Slice(tuple(parts), 0, rows - left)
+            yield self._buffer(batches, taken, replace(self.position, slices=(), ranges=rest))
+
+    def _read(self, part: Range, columns: Sequence[str]) -> pa.RecordBatch:
+        return next(self.rows.table(*part).chunks(columns, part[1] - part[0]))
+
+    def _buffer(self, batches: Sequence[pa.RecordBatch], taken: Slice, rest: Position) -> Buffer:
+        """Shuffle the rows of a buffer; the first row of it, which no other buffer has, is part of the seed."""
+        rng = seeded(self.position.seed, self.position.epoch, taken.parts[0][0])
+        numbers = np.concatenate([np.arange(*part) for part in taken.parts])
+        order = rng.permutation(len(numbers))[taken.begin : taken.end]
+        columns = [pa.concat_arrays(list(parts)) for parts in zip(*(batch.columns for batch in batches), strict=True)]
+        whole = pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+        return Buffer(whole.take(to_arrow(order)), numbers[order], taken, rest)
+
+
+class _Cursor:
+    """Reads a range of rows in order."""
+
+    def __init__(self, rows: ParquetRows, part: Range, columns: Sequence[str]) -> None:
+        self.rest = part
+        self._batches = rows.table(*part).chunks(columns, READ_ROWS)
+        self._batch: pa.RecordBatch | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.rest[0] == self.rest[1]
+
+    def take(self, most: int) -> tuple[Range, pa.RecordBatch]:
+        """Return at least one and at most `most` rows, with their range."""
+        if self._batch is None:
+            self._batch = next(self._batches)
+        part, left = self._batch.slice(0, most), self._batch.slice(most)
+        self._batch = left if left.num_rows else None
+        taken = (self.rest[0], self.rest[0] + part.num_rows)
+        self.rest = (taken[1], self.rest[1])
+        return taken, part
+
+
+def plan_shares(
+    rows: ParquetRows, ranks: int, *, seed: int, epoch: int, position: Position | None = None
+) -> list[Share]:
+    """Divide the rows of an epoch, or those that are left of it, among ranks.
+
+    Every row is in one share, and shares differ by at most one row. If there are fewer rows than ranks, such as at the
+    end of an epoch, some shares are empty.
+
+    Parameters
+    ----------
+    rows : ParquetRows
+        All rows.
+    ranks : int
+        Number of processes.
+    seed, epoch : int
+        The order of the blocks depends on them, and on nothing else.
+    position : Position, optional
+        What is left of the epoch, from any number of ranks; everything by default.
+    """
+    if ranks < 1:
+        raise ValueError(f"ranks must be at least 1, got {ranks}")
+    whole = Position(rows.fingerprint, seed, epoch, ranges=rows.blocks) if position is None else position
+    _check_position(rows, seed, epoch, whole)
+    ordered = replace(whole, ranges=_shuffled(rows, seed, epoch, whole.ranges))
+    first = np.concatenate([[0], np.cumsum([_size(item) for item in ordered.items], dtype=np.int64)])
+    bounds = [int(first[-1]) * rank // ranks for rank in range(ranks + 1)]
+    return [Share(rows, _cut(ordered, first, begin, end)) for begin, end in pairwise(bounds)]
+
+
+def _check_position(rows: ParquetRows, seed: int, epoch: int, position: Position) -> None:
+    if position.fingerprint != rows.fingerprint:
+        raise ValueError(
+            "the files are not those of the checkpoint: names, contents or columns differ; "
+            "resume with the same files, or start a new run"
+        )
+    if (position.seed, position.epoch) != (seed, epoch):
+        raise ValueError(
+            f"the position is of seed {position.seed} and epoch {position.epoch}, not of seed {seed} and epoch {epoch}"
+        )
+    parts = [part for item in position.slices for part in item.parts]
+    inside = all(0 <= a < b <= rows.n_rows for a, b in (*parts, *position.ranges))
+    ordered = sorted(position.ranges)
+    apart = all(a[1] <= b[0] for a, b in pairwise(ordered))
+    sizes = [sum(b - a for a, b in item.parts) for item in position.slices]
+    fits = all(0 <= s.begin < s.end <= size for s, size in zip(position.slices, sizes, strict=True))
+    if not (inside and apart and fits):
+        raise ValueError("the position in the data is damaged; use an earlier checkpoint")
+
+
+def _shuffled(rows: ParquetRows, seed: int, epoch: int, ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Sort ranges by the place of their block in the order of the epoch."""
+    given = sorted(ranges)
+    if not given:
+        return ()
+    place = np.argsort(seeded(seed, epoch).permutation(len(rows.blocks)))
+    block = np.searchsorted([first for first, _ in rows.blocks], [first for first, _ in given], "right") - 1
+    return tuple(given[i] for i in np.argsort(place[block], kind="stable"))
+
+
+def _cut(position: Position, first: npt.NDArray[np.int64], begin: int, end: int) -> Position:
+    """Return the rows of a position from `begin` to `end`; `first` has where its items begin."""
+    slices: list[Slice] = []
+    ranges: list[Range] = []
+    if begin == end:
+        return replace(position, slices=(), ranges=())
+    some = range(int(np.searchsorted(first, begin, "right")) - 1, int(np.searchsorted(first, end)))
+    for item, at in ((position.item(i), int(first[i])) for i in some):
+        low, high = max(begin - at, 0), min(end - at, _size(item))
+        if isinstance(item, Slice):
+            slices.append(item._replace(begin=item.begin + low, end=item.begin + high))
+        else:
+            ranges.append((item[0] + low, item[0] + high))
+    return replace(position, slices=tuple(slices), ranges=tuple(ranges))
+
+
+def _size(item: Slice | Range) -> int:
+    return item.end - item.begin if isinstance(item, Slice) else item[1] - item[0]

@@ -1,21 +1,15 @@
-"""Statistics of a share of a table: what the encoder and the loss are fitted to, the same for any number of ranks.
-
-The table is divided into blocks of the same number of rows, wherever the row groups are. A rank reads neighboring
-blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
-tree over the blocks, so that the result is the same to the bit, whoever had which block.
-"""
+"""Sums whose rounding does not depend on who adds what: parts are added in a fixed tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.distribute.dyadic import Dyadic
 from splinefm.distribute.rows import ParquetRows
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cells import CrossStatistics
@@ -23,11 +17,70 @@ from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, row_randoms
-from splinefm.learn.rows.source import Source, ahead
-from splinefm.learn.targets.labels import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
-from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
+from splinefm.train.losses import Loss
+from splinefm.train.rows import MOST_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
+from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
+from splinefm.train.targets import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
+
+_Part = TypeVar("_Part")
+
+
+@dataclass
+class Dyadic(Generic[_Part]):
+    """Values of numbered blocks, joined in pairs: 0 with 1, 2 with 3, then 0-1 with 2-3, and so on.
+
+    Two processes that have neighboring blocks and merge what they have get what one process has: every pair is joined
+    once, the left one with the right one. At most two values per level of the tree wait for their neighbor.
+
+    Parameters
+    ----------
+    join : callable
+        Joins a value with that of the blocks after it.
+
+    Examples
+    --------
+    >>> first, second = Dyadic(lambda a, b: f"({a}{b})"), Dyadic(lambda a, b: f"({a}{b})")
+    >>> for block, letter in enumerate("abcde"):
+    ...     (first if block < 3 else second).add(block, letter)
+    >>> first.merge(second)
+    >>> first.values()
+    ['((ab)(cd))', 'e']
+    """
+
+    join: Callable[[_Part, _Part], _Part]
+    waiting: dict[tuple[int, int], _Part] = field(default_factory=dict)
+    """Values by level and number: number i of level l stands for the blocks from i 2^l to (i + 1) 2^l - 1."""
+
+    def add(self, block: int, value: _Part) -> None:
+        """Add the value of a block."""
+        self._put(0, block, value)
+
+    def merge(self, other: Dyadic[_Part]) -> None:
+        """Add the values of other blocks."""
+        for (level, number), value in sorted(other.waiting.items(), key=lambda item: item[0]):
+            self._put(level, number, value)
+
+    def values(self) -> list[_Part]:
+        """Return what is not joined, in the order of the blocks; at most one value per level if blocks begin at 0."""
+        return [value for _, value in sorted(self.waiting.items(), key=lambda item: item[0][1] << item[0][0])]
+
+    def _put(self, level: int, number: int, value: _Part) -> None:
+        if (level, number) in self.waiting:
+            raise ValueError(f"block {number << level} was added twice")
+        neighbor = self.waiting.pop((level, number ^ 1), None)
+        if neighbor is None:
+            self.waiting[level, number] = value
+        elif number % 2:
+            self._put(level + 1, number // 2, self.join(neighbor, value))
+        else:
+            self._put(level + 1, number // 2, self.join(value, neighbor))
+
+
+# Statistics of a share of a table: what the encoder and the loss are fitted to, the same for any number of ranks.
+#
+# The table is divided into blocks of the same number of rows, wherever the row groups are. A rank reads neighboring
+# blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
+# tree over the blocks, so that the result is the same to the bit, whoever had which block.
 
 FloatArray = npt.NDArray[np.float64]
 # A share of validation rows can be halved so often.

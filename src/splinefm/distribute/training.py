@@ -16,19 +16,15 @@ import numpy as np
 import torch
 from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 
+from splinefm.distribute.batches import Batch
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step, Wants
-from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.rows import ParquetRows
-from splinefm.distribute.sharded.averages import Averages
-from splinefm.distribute.sharded.batches import Batch
-from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
-from splinefm.distribute.shares import Position, plan_shares
-from splinefm.distribute.termination import Terminated, Termination
-from splinefm.learn.loop.divergence import Diverged, divergence_message
-from splinefm.learn.progress import Progress
-from splinefm.learn.training import Chunk, Epoch, Run, Training
+from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, set_penalties
+from splinefm.distribute.processes import Ranks, Terminated, Termination
+from splinefm.distribute.rows import ParquetRows, Position, plan_shares
+from splinefm.train.loop import Diverged, divergence_message
+from splinefm.train.progress import Progress
+from splinefm.train.settings import Chunk, Epoch, Run, Training
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
 # rate, its losses were the closest to those of AdamW. See docs/decisions.md.

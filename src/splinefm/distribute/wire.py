@@ -20,9 +20,9 @@ from splinefm.encode.fields.vocabulary import CategoryCounts
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import QuantileSketch, Summary
-from splinefm.learn.files.container import Array, Damaged, ModelFileError, demand, read_container, write_container
-from splinefm.learn.files.streaming import version
-from splinefm.learn.targets.summary import Moments
+from splinefm.store.container import Array, Damaged, ModelFileError, demand, read_container, write_container
+from splinefm.store.sharded import version
+from splinefm.train.target_summary import Moments
 
 FORMAT = 1
 _SCAN = ("loss", "target", "sample_weight", "validation", "seed", "block")

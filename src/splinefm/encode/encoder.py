@@ -20,7 +20,7 @@ from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
-from splinefm.encode.rows.columns import Columns, compile_columns
+from splinefm.encode.plans import Columns, compile_columns
 from splinefm.encode.schema import Field, Schema, check_crosses, check_schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation

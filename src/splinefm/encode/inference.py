@@ -1,4 +1,4 @@
-"""Infer a schema from a table, with the reason for every choice."""
+"""Columns of identifiers, told by their names: integers that are names rather than quantities."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
-from splinefm.encode.identifiers import are_called_identifiers, name_words
-from splinefm.encode.recurrence import are_amounts, are_coordinates, are_too_large, find_atoms
 from splinefm.encode.schema import Field, Question, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
 from splinefm.encode.tables.columns import (
+    Decimal,
     Lists,
     Stray,
     as_categories,
@@ -31,18 +30,145 @@ from splinefm.encode.tables.columns import (
     as_numbers,
     as_seconds,
     as_text,
+    find_decimal,
     is_date,
     is_number,
     is_text,
     one_array,
+    parse_numbers,
 )
 from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
+from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 
 FloatArray = npt.NDArray[np.float64]
+# Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
+_IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
+# What a column of names is called: its last word, which a word such as "number" may follow. Plurals are counts.
+_OWNERS = re.compile(
+    "account|advertiser|article|artist|author|bidder|buyer|campaign|card|client|contract|creative|customer|device|"
+    "driver|employee|film|guest|household|item|listing|member|merchant|movie|passenger|patient|person|player|policy|"
+    "product|property|publisher|restaurant|seller|session|shop|sku|song|station|store|student|subscriber|supplier|"
+    "team|title|track|user|vehicle|vendor|visitor"
+)
+_NUMBERS = re.compile("no|nr|num|number")
+_NAMES = re.compile("id|key|uid|uuid|guid|no|nr|hash|asin|isbn|ean|gtin|upc")
+_COUNTS = re.compile("n|num|number|count|total|sum|avg|mean|min|max|per|rate|share|price|amount|cost|age|size")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# Integers that may be names: nearly all numbers of their range occur, or they are large. They recur, too.
+DENSE, LARGE_CODE, RECURRING = 0.5, 10_000, 1.5
+# With fewer distinct values, a spline has about as many functions as there are values.
+MANY = 128
+
+
+def are_called_identifiers(name: str) -> bool:
+    """Return whether a column of integers is called as identifiers and codes are."""
+    return _IDENTIFIER.search(name) is not None
+
+
+def name_words(name: str, value: FloatArray, count: npt.NDArray[np.int64]) -> str:
+    """Return a question about integers that were read as numbers, if they may be names, such as those of users."""
+    is_asked = _may_be_names(name, value, count)
+    return f"; if these are names rather than a quantity, use sf.Categorical({name!r})" if is_asked else ""
+
+
+def _may_be_names(name: str, value: FloatArray, count: npt.NDArray[np.int64]) -> bool:
+    """Whether integers are rather names than a quantity, by what their column is called and by their values."""
+    if not _is_called_a_name(name) or len(value) <= MANY or value[0] < 0.0:
+        return False
+    is_dense = len(value) >= DENSE * (value[-1] - value[0] + 1.0)
+    is_large = float(np.median(value)) >= LARGE_CODE
+    return bool((is_dense or is_large) and count.sum() >= RECURRING * len(value))
+
+
+def _is_called_a_name(name: str) -> bool:
+    """Whether a column is called as one of names is.
+
+    Examples
+    --------
+    >>> names = ("user", "n_users", "itemNo", "year", "price_per_item", "store_key")
+    >>> [name for name in names if _is_called_a_name(name)]
+    ['user', 'itemNo', 'store_key']
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not words:
+        return False
+    *before, last = words
+    if before and _OWNERS.fullmatch(before[-1]) and _NUMBERS.fullmatch(last):
+        before.pop()
+    elif not (_OWNERS.fullmatch(last) or _NAMES.fullmatch(last) or are_called_identifiers(name)):
+        return False
+    return not any(map(_COUNTS.fullmatch, before))
+
+
+# Which values of a column recur, and how often: it tells quantities from names.
+
+IntArray = npt.NDArray[np.int64]
+# A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a feature.
+ATOM = 0.1
+MOST_ATOMS = 3
+# Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
+# that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
+# which the table is a sample, so that a larger sample comes to the same conclusion.
+MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
+# Floats hold integers up to 2^53 exactly. Times in nanoseconds are beyond it, but hardly ever as close to each other.
+LARGEST_EXACT, TOLD_APART = 2.0**53, 0.9
+# More distinct values than this share of all elements of lists: coordinates, such as those of an embedding.
+COORDINATES = 0.5
+
+
+def find_atoms(value: FloatArray, count: IntArray) -> IntArray:
+    """Indices of values that are too frequent to be a quantity."""
+    atoms = np.flatnonzero(count >= ATOM * count.sum())
+    # Heavy values of a coarse grid are not exceptions; the transform spaces them by rank.
+    return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
+
+
+def are_amounts(value: FloatArray, count: IntArray) -> bool:
+    """Whether a column has few distinct numbers off any grid, such as tariffs, each on many rows."""
+    if not SPREAD_BY_RANK < len(value) <= MOST_AMOUNTS:
+        return False
+    gaps = np.diff(value)
+    # Without the most frequent one, which may be a zero that stands for "none".
+    others = np.delete(count, count.argmax())
+    once, twice = int((others == 1).sum()), int((others == 2).sum())
+    in_all = len(value) + once * (once - 1) / (2 * (twice + 1))  # Chao's estimate
+    known = 1.0 - once / others.sum()  # Good's and Turing's
+    recurring = in_all <= MOST_AMOUNTS and known >= KNOWN and others.mean() >= ROWS_PER_AMOUNT
+    return bool(recurring and np.median(gaps) >= GAP * gaps.min())
+
+
+def are_too_large(column: pa.Array, x: FloatArray) -> bool:
+    """Whether integers are too large for floats to tell them apart: names, not quantities.
+
+    Parameters
+    ----------
+    column : array
+        The integers, or text of them.
+    x : array
+        The same as floats.
+
+    Examples
+    --------
+    >>> column = pa.array([2**60, 2**60 + 1])
+    >>> are_too_large(column, np.array([2.0**60, 2.0**60]))
+    True
+    """
+    known = x[np.isfinite(x)]
+    if not len(known) or np.abs(known).max() <= LARGEST_EXACT:
+        return False
+    return len(np.unique(known)) < TOLD_APART * len(column.drop_null().unique())
+
+
+def are_coordinates(kind: pa.DataType, lists: Lists) -> bool:
+    """Whether lists hold floats that mostly do not recur: such as an embedding, whose elements are no categories."""
+    return bool(pa.types.is_floating(kind) and len(lists.names.unique()) > COORDINATES * len(lists.names))
+
+
+# Infer a schema from a table, with the reason for every choice.
+
 # Rows that are read: the choice hardly changes after that. The fit reads all of them.
 LOOK_AT = 500_000
 # Integers with at most this many distinct values are codes or grades more often than quantities.

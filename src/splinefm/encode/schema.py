@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from splinefm._cached import cached_property
 from splinefm._checks import brief, check_column_name
-from splinefm._reading import read_text
+from splinefm._files import check_destination, read_text, replacing
 from splinefm._wording import for_reader
-from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import Cells

@@ -9,21 +9,18 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import open_data, require_columns
+from splinefm.encode.tables.open import open_data, open_table, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.explore.about import Origin, describe_page
-from splinefm.explore.bundle import d3_script
-from splinefm.explore.page import render
-from splinefm.explore.payload.items import MOST_ITEMS, Items
-from splinefm.explore.payload.make import Payload, make_payload
-from splinefm.learn.evaluation import column_types
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import SILENT, Progress
+from splinefm.explore.fields import Origin, describe_page
+from splinefm.explore.page import d3_script, render
+from splinefm.explore.payload import MOST_ITEMS, Items, Payload, make_payload
+from splinefm.fit.evaluation import column_types
+from splinefm.inspect.rows import read_sample
 from splinefm.rank.ids import written_types
 from splinefm.rank.index import ItemIndex
-from splinefm.view.samples import read_sample
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.progress import SILENT, Progress
 
 RANK = "rank"
 """Where the page asks its server for rankings, relative to its own address."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader
-from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.curves import pieces
@@ -27,7 +27,7 @@ from splinefm.encode.transforms.transform import CustomTransform
 from splinefm.export.field_paths import is_steps
 from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, number_at, targets_named, words_for
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 Spacing = Literal["u", "uniform", "geometric", "quantile"]

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.basis import Basis, step_cuts
-from splinefm.encode.bases.bins import Bins
-from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.basis import GRID, Basis, basis_reach, is_convex, step_cuts
+from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows
 from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.bases.tensor import GRID, basis_reach, is_convex
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import expand_windows
 from splinefm.export.field_paths import EXACT, field_features, to_bernstein
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score, check_positive, is_integer
 from splinefm._wording import for_reader
-from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross
@@ -29,7 +29,7 @@ from splinefm.export.cross_paths import CrossPath, changed_parts
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, every_target, is_cross, number_at, targets_named
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases.basis import Basis, step_cuts
-from splinefm.encode.bases.bins import Bins
-from splinefm.encode.bases.functions import Fourier, Polynomial
+from splinefm.encode.bases.functions import Bins, Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import expand_windows
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 EXACT = 10

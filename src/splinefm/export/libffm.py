@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score
+from splinefm._files import check_destination, replacing
 from splinefm._wording import as_bins, for_reader
-from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
-from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
@@ -44,10 +44,10 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.cross_tables import describe_hash
 from splinefm.export.links import link_formula
-from splinefm.learn.files.container import stream_digest
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.targets.labels import as_targets
 from splinefm.model.family import through
+from splinefm.store.container import stream_digest
+from splinefm.train.fitted import Fitted
+from splinefm.train.targets import as_targets
 
 Array = npt.NDArray[Any]
 Format = Literal["text", "binary"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splinefm.learn.losses import Loss
+from splinefm.train.losses import Loss
 
 _FORMULAS = {
     "logistic": "1 / (1 + exp(-score))",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from splinefm._checks import check_fitted
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.model.torch.module import TorchModel

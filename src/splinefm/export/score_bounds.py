@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.bins import Bins
-from splinefm.encode.bases.tensor import basis_reach, is_convex
+from splinefm.encode.bases.basis import basis_reach, is_convex
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.cross_paths import CrossPath
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
-from splinefm.learn.fitted import Fitted
 from splinefm.model.family import through
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball

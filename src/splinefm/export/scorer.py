@@ -1,6 +1,6 @@
 """The scorer file: a flat image of a model that the C library maps into memory and uses where it is.
 
-Its layout is that of `splinefm.learn.files.image`. The section `meta` describes the model in words of eight bytes,
+Its layout is that of `splinefm.store.image`. The section `meta` describes the model in words of eight bytes,
 texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in which it is written here.
 """
 
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from splinefm._checks import check_fitted
 from splinefm._core import StringTable, cell_places
-from splinefm._writing import check_destination, replacing
+from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
-from splinefm.encode.rows.plans import (
+from splinefm.encode.plans import (
     CrossPlan,
     ListPlan,
     NamesPlan,
@@ -32,9 +32,9 @@ from splinefm.encode.rows.plans import (
 from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
-from splinefm.learn.files.image import ImageWriter, image_blocks
-from splinefm.learn.fitted import Fitted
-from splinefm.model.rows import row_between, row_tables
+from splinefm.model.scores import row_between, row_tables
+from splinefm.store.image import ImageWriter, image_blocks
+from splinefm.train.fitted import Fitted
 
 _UNSEEN = ("rare", "neutral", "error", "hash")
 _KINDS = {NumberPlan: 0, NamesPlan: 1, ListPlan: 2, CrossPlan: 3}

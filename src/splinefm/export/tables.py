@@ -21,18 +21,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_choice, check_one_score
+from splinefm._files import new_file, replacing_folder
 from splinefm._wording import as_bins
-from splinefm._writing import new_file, replacing_folder
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
 from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.special import Comparison
+from splinefm.encode.fields.numerical import Comparison, Numerical
 from splinefm.encode.tables.names import quoted
 from splinefm.export.cross_tables import category_features, cross_rows, describe_hash, part_columns
 from splinefm.export.links import link_formula
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]

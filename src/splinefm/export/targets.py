@@ -8,7 +8,7 @@ from typing import NamedTuple
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 
 class Target(NamedTuple):

@@ -130,7 +130,7 @@ def find_engine(engine: EngineName, device: str | None) -> None:
     """Raise if an engine cannot run on this machine: before the data are read, not after it."""
     check_engine(engine, device)
     if engine == "torch":
-        from splinefm.model.torch.devices import find_device
+        from splinefm.model.torch.engine import find_device
 
         find_device(device)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from splinefm.learn.losses import Loss
+from splinefm.train.losses import Loss
 
 LONGEST, _LEGEND = 24, 32
 _SCORES = {

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.learn.losses import Loss
+from splinefm.inspect.axes import SYMLOG_WIDTH, RawAxis, number
 from splinefm.plots.captions import caption, captions, percent, row_share, shown
-from splinefm.view.axes import SYMLOG_WIDTH, RawAxis
-from splinefm.view.formats import number
+from splinefm.train.losses import Loss
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.transform import Transform
-from splinefm.learn.fitted import Fitted
 from splinefm.plots.draw.fields import draw_basis, draw_raw, draw_unit, find_columns, find_encoder, find_fields
 from splinefm.plots.figures import Axes, make_column_panels, use_axes
+from splinefm.train.fitted import Fitted
 
 
 def basis(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from splinefm.explain.importance import Importance
+from splinefm.inspect.importance import Importance
 from splinefm.plots.draw.reports import (
     calibration_arrays,
     draw_calibration,
@@ -83,7 +83,7 @@ def history(history: object, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from splinefm.learn.training import Epoch
+    >>> from splinefm.train.settings import Epoch
     >>> ax = history([Epoch(1, 0.7, 0.6, 0.1, 1e6, 1.0), Epoch(2, 0.5, 0.55, 0.1, 1e6, 2.0)])
     >>> [line.get_label() for line in ax.get_lines()]
     ['training', 'validation', 'best: epoch 2, 0.55']

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
+from splinefm.inspect.curves import Bars, Curve, Surface
 from splinefm.plots.draw.curves import MOST_LINES, draw_bars, draw_curves
 from splinefm.plots.draw.surfaces import draw_surface, name_lines
 from splinefm.plots.figures import COLORS, TRUTH, Axes, Figure, check_count, check_kind, use_axes
-from splinefm.view.curves import Bars, Curve
-from splinefm.view.surfaces import Surface
 
 
 def curve(
@@ -53,7 +52,7 @@ def curve(
     --------
     >>> import numpy as np
     >>> import splinefm as sf
-    >>> from splinefm.learn.losses import Loss
+    >>> from splinefm.train.losses import Loss
     >>> x = sf.Numerical("x", sf.MinMax(0, 10), sf.BSpline(2, 1))
     >>> ax = curve(Curve(x, np.array([5.0, 0, 1, 0]), 1.0, Loss("squared")))
     >>> ax.get_xlabel(), ax.get_lines()[0].get_ydata().max().item()
@@ -93,7 +92,7 @@ def steps(
     --------
     >>> import numpy as np
     >>> import splinefm as sf
-    >>> from splinefm.learn.losses import Loss
+    >>> from splinefm.train.losses import Loss
     >>> bins = sf.Numerical("x", sf.MinMax(0, 10), sf.Bins(2), missing="error")
     >>> spline = sf.Numerical("x", sf.MinMax(0, 10), sf.BSpline(1, 1), missing="error")
     >>> loss = Loss("squared")
@@ -137,7 +136,7 @@ def bars(
     --------
     >>> import numpy as np
     >>> import splinefm as sf
-    >>> from splinefm.learn.losses import Loss
+    >>> from splinefm.train.losses import Loss
     >>> view = Bars(sf.Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
     >>> [text.get_text() for text in bars(view).get_yticklabels()]
     ['b', 'a', '(missing)', '(rare)']
@@ -171,7 +170,7 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
     --------
     >>> import numpy as np
     >>> import splinefm as sf
-    >>> from splinefm.learn.losses import Loss
+    >>> from splinefm.train.losses import Loss
     >>> x, y = (sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error") for name in "xy")
     >>> view = Surface((x, y), (np.zeros(2), np.zeros(2)), (np.eye(2), np.eye(2)), np.ones(2), 1.0, Loss("squared"))
     >>> ax = surface(view)

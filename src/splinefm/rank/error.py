@@ -9,14 +9,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.tensor import basis_reach
+from splinefm.encode.bases.basis import basis_reach
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Side, Split
 from splinefm.rank.store import Packed
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -22,15 +22,15 @@ from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
-from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
 from splinefm.rank.catalog import Catalog
 from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
+from splinefm.rank.file import index_sections
 from splinefm.rank.ids import as_ids, sort_keys, written_types
-from splinefm.rank.image import index_sections
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
 from splinefm.rank.tables import FieldSubset, fields_of_items
+from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.rank.approximate import ApproximateIndex

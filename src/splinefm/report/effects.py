@@ -17,19 +17,14 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
-from splinefm.explain.background import Background
-from splinefm.explain.dependence import partial_dependence
-from splinefm.explain.importance import Importance, importance
-from splinefm.explain.inputs import has_closed_form
-from splinefm.explain.shapley import shapley_values
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import Progress
-from splinefm.learn.targets.labels import as_targets
-from splinefm.report.survey import Survey
-from splinefm.view.curves import Curve
-from splinefm.view.segment import segment, segments
-from splinefm.view.values import (
+from splinefm.inspect.background import Background
+from splinefm.inspect.curves import Curve
+from splinefm.inspect.dependence import partial_dependence
+from splinefm.inspect.importance import Importance, importance
+from splinefm.inspect.segment import segment, segments
+from splinefm.inspect.shapley import shapley_values
+from splinefm.inspect.terms import has_closed_form
+from splinefm.inspect.values import (
     View,
     bar_values,
     both_scales,
@@ -43,6 +38,11 @@ from splinefm.view.values import (
     text_of,
     value_grid,
 )
+from splinefm.report.survey import Survey
+from splinefm.train.fitted import Fitted
+from splinefm.train.losses import Loss
+from splinefm.train.progress import Progress
+from splinefm.train.targets import as_targets
 
 MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20

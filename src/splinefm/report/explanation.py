@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from splinefm._writing import check_destination, check_writable, replacing
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.description import describe_fields, describe_fit, describe_validation, one_class
-from splinefm.learn.evaluation import Measured, measure
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import Progress, make_progress
+from splinefm._files import check_destination, check_writable, replacing
+from splinefm.encode.tables.open import refuse_overwriting
+from splinefm.fit.evaluation import Measured, measure
+from splinefm.inspect.values import number_or_none, numbers
 from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
 from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, Survey, ValueGroup, largest, survey
-from splinefm.view.values import number_or_none, numbers
+from splinefm.store.description import describe_fields, describe_fit, describe_validation, one_class
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.progress import Progress, make_progress
 
 PAGE = "index.html"
 CALIBRATION_BINS, MOST_GROUPS, MOST_BY_COLUMN = 10, 15, 100

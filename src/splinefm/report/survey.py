@@ -13,14 +13,14 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Single
-from splinefm.encode.tables.sources import open_data, require_columns
-from splinefm.learn.evaluation import column_types, one_against_rest
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import Progress
-from splinefm.learn.targets.labels import as_targets, as_weights
-from splinefm.view.formats import NUMBERS, axis_format
-from splinefm.view.samples import ROWS, RowSample
+from splinefm.encode.tables.open import open_data, require_columns
+from splinefm.fit.evaluation import column_types, one_against_rest
+from splinefm.inspect.axes import NUMBERS, axis_format
+from splinefm.inspect.rows import ROWS, RowSample
+from splinefm.train.fitted import Fitted
+from splinefm.train.losses import Loss
+from splinefm.train.progress import Progress
+from splinefm.train.targets import as_targets, as_weights
 
 FINE, MOST_CATEGORIES = 256, 1000
 """Number of intervals of u, and of frequent categories, in which rows are counted first."""

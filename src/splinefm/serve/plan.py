@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from splinefm._core import RowScorer
-from splinefm.encode.rows.fields import RowFields
-from splinefm.learn.fitted import Fitted
-from splinefm.model.rows import row_between, row_tables
+from splinefm.encode.plans import RowFields
+from splinefm.model.scores import row_between, row_tables
+from splinefm.train.fitted import Fitted
 
 
 def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:

@@ -12,11 +12,11 @@ from splinefm._checks import check_fitted
 from splinefm._core import JsonRows
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.rows.fields import RowFields
-from splinefm.encode.rows.readers import read_number
+from splinefm.encode.plans import RowFields
+from splinefm.encode.readers import read_number
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.learn.fitted import Fitted
 from splinefm.serve.plan import make_scorer
+from splinefm.train.fitted import Fitted
 
 Row = Mapping[str, Any]
 

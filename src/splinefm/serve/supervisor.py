@@ -21,7 +21,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from splinefm._writing import hold, release, remove_abandoned
+from splinefm._files import hold, release, remove_abandoned
 from splinefm.serve.arms.loaded import Published
 from splinefm.serve.arms.split import ArmSplit
 from splinefm.serve.catalog import make_catalog

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.category_order import natural_ranks
+from splinefm.encode.fields.vocabulary import natural_ranks
 
 
 def shown(vocabulary, field=sf.Categorical):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.fields.cells import CellCounts, Cells, hash_cells, listed_cells
 from splinefm.encode.tables.columns import Categories
-from splinefm.learn.files import container, modelfile
+from splinefm.store import container
+from splinefm.store import model_file as modelfile
 from support import examples, random_fitted
 
 BASES = st.one_of(

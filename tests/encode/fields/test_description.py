@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.fields.axis import features_on_axis
 from splinefm.encode.fields.description import bin_edges, describe_numerical
-from splinefm.encode.fields.special import SIGNS, Comparison, parse_special
+from splinefm.encode.fields.numerical import SIGNS, Comparison, parse_special
 from splinefm.encode.tables.arrow import to_arrow
 from support import examples
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode.tables import delimited
-from splinefm.encode.tables.delimited import from_csv_stream
-from splinefm.encode.tables.lines import cut, find_separator, read_records
+from splinefm.encode.tables.delimited import cut, find_separator, from_csv_stream, read_records
 from splinefm.encode.tables.open import open_table
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.tables.arrow import from_strings
-from splinefm.encode.tables.numbers import find_decimal, parse_numbers
+from splinefm.encode.tables.columns import find_decimal, parse_numbers
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1), st.sampled_from(["", "$", "€"]), st.sampled_from(["", "%", " "]))

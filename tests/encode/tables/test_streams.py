@@ -9,8 +9,7 @@ import pytest
 from pyarrow import csv
 
 from splinefm.encode.tables import delimited
-from splinefm.encode.tables.delimited import from_csv_stream
-from splinefm.encode.tables.streams import released
+from splinefm.encode.tables.delimited import from_csv_stream, released
 
 ROWS = b"a,b\n" + b"1,2\n" * 4000
 

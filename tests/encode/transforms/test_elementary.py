@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm import _core
-from splinefm.encode.transforms import elementary
+from splinefm.encode.transforms import scaling as elementary
 
 
 def arcsinh(x):

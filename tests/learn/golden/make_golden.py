@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import splinefm as sf
-from splinefm.learn.files.modelfile import FORMAT
+from splinefm.store.model_file import FORMAT
 
 FOLDER = Path(__file__).parent
 TARGET = "click"

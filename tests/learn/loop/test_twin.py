@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn import runs
-from splinefm.learn.loop import passes
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.loop.judge import Judge
-from splinefm.learn.loop.passes import Lesson
-from splinefm.learn.loop.twin import Twin
+from splinefm.train import loop as passes
+from splinefm.train import loop as runs
+from splinefm.train.loop import Diverged, Judge, Lesson, Twin
 
 RNG = np.random.default_rng(3)
 N = 1500

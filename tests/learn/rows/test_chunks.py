@@ -14,13 +14,12 @@ import pytest
 import splinefm as sf
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as table_module
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows import chunks as module
-from splinefm.learn.rows import held_out as held_out_module
-from splinefm.learn.rows import source as source_module
-from splinefm.learn.rows.chunks import prepare_chunks, scan_table
-from splinefm.learn.rows.held_out import ValidationSample, row_randoms
-from splinefm.learn.rows.source import Source, ahead
+from splinefm.train import chunks as module
+from splinefm.train import rows as held_out_module
+from splinefm.train import rows as source_module
+from splinefm.train.chunks import prepare_chunks, scan_table
+from splinefm.train.losses import Loss
+from splinefm.train.rows import Source, ValidationSample, ahead, row_randoms
 
 ROWS = 4000
 SCHEMA = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(4)), sf.Categorical("c")])
@@ -195,7 +194,7 @@ def test_a_sorted_folder_is_learned(tmp_path, monkeypatch):
 
 
 def test_a_bad_target_at_the_end_is_an_error_before_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("splinefm.learn.runs.train", lambda *_: pytest.fail("training began"))
+    monkeypatch.setattr("splinefm.train.loop.train", lambda *_: pytest.fail("training began"))
     data = sorted_by_target().set_column(2, "y", pa.array([0.5] * (ROWS - 1) + [7.0]))
     with pytest.raises(ValueError, match="the target 'y': a logistic target must lie between 0 and 1, got 7"):
         sf.fit_model(parquet_folder(data, tmp_path), "y", schema=SCHEMA, training=TRAINING)

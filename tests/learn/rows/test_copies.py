@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows import copies
-from splinefm.learn.rows.chunks import prepare_chunks
-from splinefm.learn.rows.copies import chance_of_equal_rows, find_copies, row_keys
-from splinefm.learn.rows.source import Source
-from splinefm.learn.search.race import make_folds
+from splinefm.search.race import make_folds
+from splinefm.train import rows as copies
+from splinefm.train.chunks import prepare_chunks
+from splinefm.train.losses import Loss
+from splinefm.train.rows import Source, chance_of_equal_rows, find_copies, row_keys
 from support import examples
 
 SCHEMA = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])

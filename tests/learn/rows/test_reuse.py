@@ -6,11 +6,11 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows import chunks as module
-from splinefm.learn.rows import reuse
-from splinefm.learn.rows.chunks import prepare_chunks
-from splinefm.learn.rows.source import Source
+from splinefm.train import chunks as module
+from splinefm.train import chunks as reuse
+from splinefm.train.chunks import prepare_chunks
+from splinefm.train.losses import Loss
+from splinefm.train.rows import Source
 
 RNG = np.random.default_rng(7)
 N = 700

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.search.centering import LARGEST_SHIFT, find_shift
+from splinefm.fit.fitting import LARGEST_SHIFT, find_shift
+from splinefm.train.losses import Loss
 from support import examples
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn import fitting
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.search import race, search
-from splinefm.learn.search.race import Race
+from splinefm.fit import fitting
+from splinefm.search import race, search
+from splinefm.search.race import Race
+from splinefm.train.loop import Diverged
 
 N = 1500
 QUICK = sf.Training(epochs=4, threads=2, members=1)

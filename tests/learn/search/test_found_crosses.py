@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.loop.divergence import Diverged
-from splinefm.learn.rows.held_out import ValidationSample
-from splinefm.learn.search import search
-from splinefm.learn.search.screening import screen
+from splinefm.search import search
+from splinefm.search.screening import screen
+from splinefm.train.loop import Diverged
+from splinefm.train.rows import ValidationSample
 
 # One member, and penalties that are given, make a search short.
 TRAINING = {"epochs": 8, "threads": 1, "members": 1, "l2": 1e-4, "smoothness": 1e-2}
@@ -163,9 +163,9 @@ def test_longer_rows_that_leave_room_for_fewer_are_not_compared(table, monkeypat
     layout = sf.fit_encoder(given, table).layout
     n_held_out = int(ValidationSample(0.1, 0, 1 << 20).has(np.arange(len(table["y"]))).sum())
     row = 4 * (layout.n_windows + layout.n_weights) + 16
-    monkeypatch.setattr("splinefm.learn.rows.chunks.VALIDATION_BYTES", row * n_held_out)
+    monkeypatch.setattr("splinefm.train.chunks.VALIDATION_BYTES", row * n_held_out)
     assert not fit(table, given, crosses=1).encoder.schema.crosses
-    monkeypatch.setattr("splinefm.learn.rows.chunks.VALIDATION_BYTES", 3 * row * n_held_out)
+    monkeypatch.setattr("splinefm.train.chunks.VALIDATION_BYTES", 3 * row * n_held_out)
     assert fit(table, given, crosses=1).encoder.schema.crosses
 
 
@@ -188,7 +188,7 @@ def test_a_search_for_crosses_that_diverges_leaves_the_best_setting_without(tabl
     def diverge(*args, **options):
         raise Diverged("training diverged")
 
-    monkeypatch.setattr(f"splinefm.learn.search.interactions.{where}", diverge)
+    monkeypatch.setattr(f"splinefm.search.crosses.{where}", diverge)
     fitted = fit(table)
     assert fitted.search and not fitted.encoder.schema.crosses
     assert {epoch.run for epoch in fitted.history} == {"first"}

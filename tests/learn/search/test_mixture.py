@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.schema import Schema
-from splinefm.learn.search.mixture import feature_places, join_schemas, move_params
 from splinefm.model.family import init_params, mean_model
 from splinefm.model.scores import predict_scores
+from splinefm.search.mixture import feature_places, join_schemas, move_params
 
 RNG = np.random.default_rng(0)
 TABLE = {

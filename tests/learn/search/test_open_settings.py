@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.search import search as module
-from splinefm.learn.search.search import BUDGETS, what_is_open
-from splinefm.learn.search.setting import Setting
-from splinefm.learn.search.work import seconds_of_fit
+from splinefm.search import search as module
+from splinefm.search.search import BUDGETS, what_is_open
+from splinefm.search.setting import Setting, seconds_of_fit
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ import pytest
 
 import splinefm as sf
 from splinefm.encode.tables.open import open_table
-from splinefm.learn.fitting import make_chunks
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import SILENT, Stopped
-from splinefm.learn.rows.source import Source
-from splinefm.learn.search.race import Fold, Race, draw_sample, make_folds, weigh
-from splinefm.learn.search.setting import Setting
+from splinefm.fit.fitting import make_chunks
+from splinefm.search.race import Fold, Race, draw_sample, make_folds, weigh
+from splinefm.search.setting import Setting
+from splinefm.train.losses import Loss
+from splinefm.train.progress import SILENT, Stopped
+from splinefm.train.rows import Source
 
 SCHEMA = sf.Schema([sf.Numerical("x", basis=sf.BSpline(8)), sf.Categorical("c")])
 TRAINING = sf.Training(epochs=2, threads=2, effort="fast", l2=1e-4, smoothness=1e-3)

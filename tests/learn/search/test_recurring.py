@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.learn.rows.chunks import prepare_chunks
-from splinefm.learn.rows.source import Source
-from splinefm.learn.search.recurring import Recurring, compare_groups, find_recurring, recurring_l2
-from splinefm.learn.search.values import read_names
+from splinefm.search.recurring import Recurring, compare_groups, find_recurring, recurring_l2
+from splinefm.search.screening import read_names
+from splinefm.train.chunks import prepare_chunks
+from splinefm.train.losses import Loss
+from splinefm.train.rows import Source
 from support import examples
 
 
@@ -199,7 +199,7 @@ def test_wide_tables_compare_their_strongest_columns(monkeypatch):
     values = {name: table[name] for name in ("income", "age")} | {
         "sex": np.unique(table["sex"], return_inverse=True)[1]
     }
-    monkeypatch.setattr("splinefm.learn.search.screening.MOST_COLUMNS", 2)
+    monkeypatch.setattr("splinefm.search.screening.MOST_COLUMNS", 2)
     assert find_recurring(encoder, values, y - y.mean())[0].field.name.startswith("income")
 
 

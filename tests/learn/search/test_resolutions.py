@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.search import resolutions
-from splinefm.learn.search.resolutions import (
+from splinefm.search import resolutions
+from splinefm.search.resolutions import (
     KEEP,
     REFINE,
     _choose,
@@ -20,7 +20,7 @@ from splinefm.learn.search.resolutions import (
     levels_of,
     with_resolutions,
 )
-from splinefm.learn.training import Chunk
+from splinefm.train.settings import Chunk
 from support import examples
 
 ROWS = 3000

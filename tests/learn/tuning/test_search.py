@@ -13,12 +13,14 @@ import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import splinefm as sf
-from splinefm.learn import fitting, metrics
-from splinefm.learn.estimators.studies import open_task
-from splinefm.learn.rows import chunks as chunks_module
-from splinefm.learn.search import race
-from splinefm.learn.search import search as of_fit
-from splinefm.learn.tuning import search, trials
+from splinefm.fit import fitting
+from splinefm.search import race
+from splinefm.search import search as of_fit
+from splinefm.train import chunks as chunks_module
+from splinefm.train import metrics
+from splinefm.tune import trials
+from splinefm.tune import tune as search
+from splinefm.tune.tune import open_task
 
 # Kernels are compiled for each model and k: one is enough here.
 KEEP_K = {"k": None}
@@ -459,7 +461,7 @@ class TestEndings:
         assert tuned.history["state"] == ["complete"] and tuned.history["epochs"] == [3]
 
     def test_a_trial_ends_where_the_time_does(self, monkeypatch):
-        from splinefm.learn.tuning.optuna import Search
+        from splinefm.tune.optuna import Search
 
         left = iter([True] * 3 + [True, False])  # the first trial needs no time; the second begins, and is late then
         monkeypatch.setattr(Search, "_in_time", lambda self: next(left, False))
@@ -505,8 +507,8 @@ class TestWords:
 
     def test_without_optuna_the_message_says_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "optuna", None)
-        monkeypatch.delitem(sys.modules, "splinefm.learn.tuning.optuna", raising=False)
-        monkeypatch.delattr("splinefm.learn.tuning.optuna", raising=False)
+        monkeypatch.delitem(sys.modules, "splinefm.tune.optuna", raising=False)
+        monkeypatch.delattr("splinefm.tune.optuna", raising=False)
         with pytest.raises(ModuleNotFoundError, match=r'pip install "splinefm\[tune\]"'):
             sf.tune(regressor(), NUMBERS, "y")
 

@@ -3,10 +3,10 @@
 import pytest
 
 import splinefm as sf
-from splinefm.learn.runs import settings_for
-from splinefm.learn.search.crosses import with_cross
-from splinefm.learn.search.setting import Setting
-from splinefm.learn.tuning.space import PENALTIES, SEGMENTS, Range, Space, merge_spaces
+from splinefm.search.crosses import with_cross
+from splinefm.search.setting import Setting
+from splinefm.train.loop import settings_for
+from splinefm.tune.space import PENALTIES, SEGMENTS, Range, Space, merge_spaces
 
 PLAIN = sf.Schema([sf.Numerical("x"), sf.Numerical("z", basis=sf.MultiResolution()), sf.Categorical("c")])
 

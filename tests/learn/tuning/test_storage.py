@@ -17,11 +17,12 @@ import pytest
 from optuna.trial import TrialState
 
 import splinefm as sf
-from splinefm.learn.search.crosses import with_cross, with_names
-from splinefm.learn.search.setting import Setting
-from splinefm.learn.tuning import optuna as studies
-from splinefm.learn.tuning import processes, trials
-from splinefm.learn.tuning.base import Base
+from splinefm.search.crosses import with_cross, with_names
+from splinefm.search.setting import Setting
+from splinefm.tune import optuna as processes
+from splinefm.tune import optuna as studies
+from splinefm.tune import trials
+from splinefm.tune.trials import Base
 
 KEEP_K = {"k": None}
 ROWS = np.random.default_rng(0).normal(size=200)
@@ -370,7 +371,7 @@ class TestJournal:
         code = f"""
             import os, signal
             from pathlib import Path
-            from splinefm.learn.tuning.processes import JournalLock
+            from splinefm.tune.optuna import JournalLock
             JournalLock(Path({str(tmp_path / "study.journal")!r})).acquire()
             os.kill(os.getpid(), signal.SIGKILL)
         """

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.files import describe, restore
-from splinefm.learn.tuning import study as module
 from splinefm.plots.draw.study import find_study
+from splinefm.store import model_file as describe
+from splinefm.store import model_file as restore
+from splinefm.train import trials as module
 
 ROWS = np.random.default_rng(0).normal(size=200)
 TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}

@@ -11,23 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._writing import check_destination, check_writable, replacing
+from splinefm._files import check_destination, check_writable, replacing
 from splinefm.encode.bases.basis import Basis
-from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.scaling import MinMax
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import Task, fit_task
-from splinefm.learn.losses import Loss
-from splinefm.learn.metrics import logloss
-from splinefm.learn.progress import SILENT, Progress, make_progress
-from splinefm.learn.training import Epoch, Training
+from splinefm.fit.fitting import Task, fit_task
 from splinefm.model.family import FFM, AnyModel
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.losses import Loss
+from splinefm.train.metrics import logloss
+from splinefm.train.progress import SILENT, Progress, make_progress
+from splinefm.train.settings import Epoch, Training
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from splinefm._writing import check_writable
+from splinefm._files import check_writable
 from splinefm.cli.destinations import save_model
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.open import open_table, refuse_overwriting
 from splinefm.export.discretize import DiscretizationReport, discretization_error, discretize
-from splinefm.learn.description import one_class
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.progress import make_progress
+from splinefm.store.description import one_class
+from splinefm.store.model_file import load
+from splinefm.train.progress import make_progress
 
 
 class DiscretizeRequest(NamedTuple):

@@ -6,12 +6,12 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from splinefm._writing import check_destination, check_writable, replacing
+from splinefm._files import check_destination, check_writable, replacing
 from splinefm.cli.output import print_json, say
-from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.explore.making import ExploreRequest, make_explorer
 from splinefm.explore.server import ExploreServer
-from splinefm.learn.progress import make_progress
+from splinefm.train.progress import make_progress
 
 
 def write_explorer(request: ExploreRequest, out: Path, verbose: bool = False) -> dict[str, Any]:

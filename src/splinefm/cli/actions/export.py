@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.description import one_class
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
+from splinefm.encode.tables.open import open_table, refuse_overwriting
+from splinefm.store.description import one_class
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
 
 
 class ExportRequest(NamedTuple):

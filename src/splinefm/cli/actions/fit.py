@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm._writing import check_writable
+from splinefm._files import check_writable
 from splinefm.cli.actions.targets import Choice, suggest_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
@@ -20,16 +20,16 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.inference import LOOK_AT, infer_schema
 from splinefm.encode.schema import Schema, asks
 from splinefm.encode.tables.columns import is_text
-from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
+from splinefm.encode.tables.open import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import describe_remarks, describe_search, describe_validation
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import default_model, describe_default, fit_model
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import make_progress
-from splinefm.learn.targets.labels import SHOWN
-from splinefm.learn.training import Training
+from splinefm.fit.fitting import default_model, describe_default, fit_model
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.store.description import describe_remarks, describe_search, describe_validation
+from splinefm.train.fitted import Fitted
+from splinefm.train.losses import Loss
+from splinefm.train.progress import make_progress
+from splinefm.train.settings import Training
+from splinefm.train.targets import SHOWN
 
 _MODELS: dict[str, type[AnyModel]] = {
     "ffm": FFM,

@@ -13,14 +13,14 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from splinefm._files import check_destination, replacing
 from splinefm._wording import visible
-from splinefm._writing import check_destination, replacing
 from splinefm.encode.drift import Watch
-from splinefm.encode.tables.sources import STANDARD, open_data, refuse_overwriting, require_columns
+from splinefm.encode.tables.open import STANDARD, open_data, refuse_overwriting, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.learn.files.sharded_model import TableScorer, open_model
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import make_progress
+from splinefm.store.sharded_model import TableScorer, open_model
+from splinefm.train.fitted import Fitted
+from splinefm.train.progress import make_progress
 
 ROWS = 65_536
 """Rows in memory at a time."""

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._writing import check_writable
+from splinefm._files import check_writable
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import STANDARD, refuse_overwriting
-from splinefm.learn.description import one_class
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import make_progress
+from splinefm.encode.tables.open import STANDARD, open_table, refuse_overwriting
 from splinefm.rank.index import ItemIndex
 from splinefm.rank.store import Dtype
+from splinefm.store.description import one_class
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.progress import make_progress
 
 Context = dict[str, Any]
 INDEX_FILE = ".sfi"

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from splinefm._writing import check_writable
+from splinefm._files import check_writable
 from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss, summarize
 from splinefm.cli.actions.update import UpdateRequest
 from splinefm.cli.failures import REFUSED, USER_ERROR, user_message
 from splinefm.cli.output import say
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.evaluation import find_target
-from splinefm.learn.files.sharded_model import open_model
-from splinefm.learn.progress import make_progress
-from splinefm.learn.training import Training
-from splinefm.learn.updates.files import UpdateReport
-from splinefm.learn.updates.guard import UpdateRefused
+from splinefm.encode.tables.open import refuse_overwriting
+from splinefm.fit.evaluation import find_target
+from splinefm.store.sharded_model import open_model
+from splinefm.train.progress import make_progress
+from splinefm.train.settings import Training
+from splinefm.update.files import UpdateReport
+from splinefm.update.guard import UpdateRefused
 
 if TYPE_CHECKING:
     from splinefm.distribute.fit import RankSettings
-    from splinefm.distribute.ranks import Ranks
-    from splinefm.distribute.updates.update import RankUpdate
+    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.update import RankUpdate
 
 _PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
 
@@ -47,7 +47,7 @@ def require_torchrec() -> None:
 def start_ranks(arguments: list[str], ranks: int, max_restarts: int) -> None:
     """Start the processes, and exit with their code if they fail."""
     require_torchrec()
-    from splinefm.distribute.launch import launch
+    from splinefm.distribute.processes import launch
 
     code = launch(arguments, ranks, max_restarts)
     if code:
@@ -112,7 +112,7 @@ def update_on_rank(
 
     If the guard refuses the update, rank 0 calls `tell_refusal`, and all ranks end with the exit code for that.
     """
-    from splinefm.distribute.updates.update import update_on_ranks
+    from splinefm.distribute.update import update_on_ranks
 
     reports: list[UpdateReport] = []
     refused: list[UpdateRefused] = []
@@ -141,7 +141,7 @@ def _rank_update(
     request: UpdateRequest, settings: RankSettings, told: Callable[[str], None], first: bool
 ) -> RankUpdate:
     """What all ranks update; raise for what one of them can find out alone."""
-    from splinefm.distribute.updates.update import RankUpdate
+    from splinefm.distribute.update import RankUpdate
 
     if request.sep is not None:
         raise ValueError("--sep is for CSV files, and several processes read Parquet files only; leave it out")
@@ -162,8 +162,15 @@ def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:
 
 def _run(job: Callable[[Ranks], None], settings: RankSettings, timeout: float, device: str | None = None) -> None:
     """Run a job; a rank whose peers say what is wrong is silent."""
-    from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together, say_told, wait_until_told
-    from splinefm.distribute.termination import EXIT_CODE, Terminated
+    from splinefm.distribute.processes import (
+        EXIT_CODE,
+        PeerFailed,
+        PeerLost,
+        Terminated,
+        run_together,
+        say_told,
+        wait_until_told,
+    )
 
     rank = os.environ.get("RANK", "0")
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from splinefm.cli.output import say
-from splinefm.explore.bundle import d3_script
+from splinefm.explore.page import d3_script
 from splinefm.serve.http.tokens import Tokens
 from splinefm.serve.settings import DEFAULT_ARM, ArmSetting, ServerSettings, parse_arm
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from splinefm._wording import number
 from splinefm.encode.inference import LOOK_AT
 from splinefm.encode.tables.table import Table
-from splinefm.learn.losses import Loss
+from splinefm.train.losses import Loss
 
 # From this skewness on, and from this standard deviation over the mean, a mean that is linear in the score tends to
 # become negative. Counts are skewed by nature, the less the larger they are.

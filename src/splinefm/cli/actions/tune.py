@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splinefm._writing import check_destination, check_writable, replacing
+from splinefm._files import check_destination, check_writable, replacing
 from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import describe_study
-from splinefm.learn.losses import Loss
-from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel
 from splinefm.plots.files import FORMATS, import_plots, plot_bytes
+from splinefm.store.description import describe_study
+from splinefm.train.losses import Loss
+from splinefm.train.trials import StudySummary
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     estimator = _estimator(fit, model, schema, validation, choice.loss)
     given = {**fit.sizes, **fit.training}
     searched = ("k", "third", "batch_size", "learning_rate", "l2", "smoothness")
-    from splinefm.learn.tuning.search import tune
+    from splinefm.tune.tune import tune
 
     tuned = tune(
         estimator,
@@ -98,8 +98,7 @@ def _check_files(request: TuneRequest) -> None:
 def _estimator(
     fit: FitRequest, model: AnyModel | None, schema: Schema, validation: float | Table | None, loss: Loss
 ) -> Any:
-    from splinefm.learn.estimators.classifier import SplineFMClassifier
-    from splinefm.learn.estimators.regressor import SplineFMRegressor
+    from splinefm.fit.estimators import SplineFMClassifier, SplineFMRegressor
 
     renamed = {"seed": "random_state", "threads": "n_jobs"}
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.open import open_table, refuse_overwriting
 from splinefm.encode.tables.table import Table
-from splinefm.learn.evaluation import find_target
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.updates.files import UpdateReport, refuse_sharded, update_model
-from splinefm.learn.updates.guard import Guard
+from splinefm.fit.evaluation import find_target
+from splinefm.store.model_file import load
+from splinefm.update.files import UpdateReport, refuse_sharded, update_model
+from splinefm.update.guard import Guard
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ import pyarrow as pa
 
 from splinefm.cli.segments import Segments, parse_segments, unknown_field
 from splinefm.encode.fields.sources import Sources
-from splinefm.encode.tables.sources import open_data, require_columns
+from splinefm.encode.tables.open import open_data, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import one_class, predicted_thing
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import make_progress
-from splinefm.view.curves import Bars, Curve
-from splinefm.view.samples import read_sample
-from splinefm.view.segment import segment, segments
-from splinefm.view.surfaces import Surface
-from splinefm.view.values import View, bar_values, column_values, curve_values, side_grid, surface_values, value_grid
+from splinefm.inspect.curves import Bars, Curve, Surface
+from splinefm.inspect.rows import read_sample
+from splinefm.inspect.segment import segment, segments
+from splinefm.inspect.values import View, bar_values, column_values, curve_values, side_grid, surface_values, value_grid
+from splinefm.store.description import one_class, predicted_thing
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.progress import make_progress
 
 BACKGROUND_ROWS = 100_000
 """Maximum number of rows of --data to average over and plot; larger tables are sampled at random."""

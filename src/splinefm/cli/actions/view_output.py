@@ -9,19 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from splinefm._files import check_destination, check_writable, replacing
 from splinefm._wording import number
-from splinefm._writing import check_destination, check_writable, replacing
 from splinefm.cli.actions.predict import prediction_names
 from splinefm.cli.actions.view import ViewRequest, ViewResult, make_view
 from splinefm.cli.output import print_facts, print_lines, print_table
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.open import refuse_overwriting
+from splinefm.inspect.axes import axis_format
+from splinefm.inspect.curves import Curve, Surface
+from splinefm.inspect.values import extremum_text, shown_numbers, source_field, text_of
 from splinefm.plots.captions import caption
 from splinefm.plots.files import FORMATS, import_plots, make_axes, plot_bytes
-from splinefm.view.curves import Curve
-from splinefm.view.formats import axis_format
-from splinefm.view.surfaces import Surface
-from splinefm.view.values import extremum_text, shown_numbers, source_field, text_of
 
 
 def view_file(request: ViewRequest, verbose: bool = False) -> ViewResult:

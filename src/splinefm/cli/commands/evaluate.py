@@ -9,8 +9,8 @@ from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, print_lines, print_table
 
 if TYPE_CHECKING:
-    from splinefm.learn.evaluation import Evaluation
-    from splinefm.learn.metrics import GroupCalibration
+    from splinefm.fit.evaluation import Evaluation
+    from splinefm.train.metrics import GroupCalibration
 
 MOST_GROUPS = 30
 
@@ -35,7 +35,7 @@ def evaluate(
     as_json: opt.Json = False,
 ) -> None:
     """Measure how well a model predicts a table."""
-    from splinefm.learn.evaluation import evaluate_file
+    from splinefm.fit.evaluation import evaluate_file
 
     evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet, sep, class_name)
     return print_json(evaluation.to_dict()) if as_json else print_evaluation(evaluation)

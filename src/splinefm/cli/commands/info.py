@@ -23,7 +23,7 @@ SAMPLE = ", but only some of them were learned from: the fit was interrupted"
 
 def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
     """Describe a model file."""
-    from splinefm.learn.description import describe_file
+    from splinefm.store.description import describe_file
 
     description = describe_file(model)
     return print_json(description) if as_json else print_info(description)
@@ -76,7 +76,7 @@ def _content(field: dict[str, Any]) -> str:
         special = f", {number_of(len(field['special']), 'special value')}" if field["special"] else ""
         return f"{field['transform']}, {field['basis']} of {field['functions']} functions{special}"
     if field["kind"] == "Cross":
-        from splinefm.learn.description import cross_text
+        from splinefm.store.description import cross_text
 
         return cross_text(field)
     return f"{number_of(field['vocabulary'], 'value')}, unseen: {field['unseen']}"

@@ -51,8 +51,8 @@ def predict(
     "probability_red".
     """
     from splinefm.cli.actions.predict import predict_file, prediction_names
-    from splinefm.encode.tables.sources import STANDARD
-    from splinefm.learn.description import predicted_thing
+    from splinefm.encode.tables.open import STANDARD
+    from splinefm.store.description import predicted_thing
 
     if as_json and out == STANDARD:
         raise typer.BadParameter("the predictions go to standard output; add --out FILE", param_hint="--json")

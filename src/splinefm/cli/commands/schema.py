@@ -25,7 +25,7 @@ def schema(
     """Inspect a table and propose a schema, with the reason for every choice."""
     from splinefm.cli.destinations import check_schema_file
     from splinefm.encode.inference import infer_schema
-    from splinefm.encode.tables.sources import open_data, refuse_overwriting, without
+    from splinefm.encode.tables.open import open_data, refuse_overwriting, without
 
     table = open_data(data, sep=sep)
     if out is not None:

@@ -15,8 +15,8 @@ from splinefm.cli.fit_options import share_or_file
 from splinefm.cli.output import print_facts, print_json, say
 
 if TYPE_CHECKING:
-    from splinefm.learn.updates.files import UpdateReport
-    from splinefm.learn.updates.guard import UpdateRefused
+    from splinefm.update.files import UpdateReport
+    from splinefm.update.guard import UpdateRefused
 
 _GUARD = "Guard"
 
@@ -95,8 +95,8 @@ def update(
     """
     from splinefm.cli.actions.ranks import make_settings, start_ranks, update_on_rank
     from splinefm.cli.actions.update import UpdateRequest, update_file
-    from splinefm.learn.files.sharded import is_sharded
-    from splinefm.learn.updates.guard import Guard, UpdateRefused
+    from splinefm.store.sharded import is_sharded
+    from splinefm.update.guard import Guard, UpdateRefused
 
     if "-" in data:
         raise typer.BadParameter(

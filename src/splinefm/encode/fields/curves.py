@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.bins import Bins
-from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.transform import Transform

@@ -1,10 +1,14 @@
-"""Numerical fields: special values and missing ones become tokens, the rest a transform and a basis."""
+"""Special values of a numerical field: numbers and comparisons that have a feature each.
+
+This is the only module that reads their spelling. Everything else asks `Numerical.rules`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +18,114 @@ from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.bases.basis import Basis, supports, write_windows
 from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.fields.special import Comparison, check_special, parse_special
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.columns import STRAY, Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
+from splinefm.encode.tables.columns import (
+    STRAY,
+    Decimal,
+    Stray,
+    as_numbers,
+    as_seconds,
+    holds_dates,
+    is_number,
+    is_text,
+    parse_numbers,
+)
 from splinefm.encode.tables.dates import PARTS, Part, check_unit, find_zone, take_part
-from splinefm.encode.tables.numbers import Decimal, parse_numbers
 from splinefm.encode.transforms.choice import choose_transform
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
 from splinefm.encode.transforms.transform import Transform
+
+FloatArray = npt.NDArray[np.float64]
+
+# The order is that of `Rule::Sign` in cpp/scorer/number_field.hpp.
+SIGNS = ("==", "<", "<=", ">", ">=")
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Comparison(NamedTuple):
+    """A rule that a raw value x may match: `x sign number`.
+
+    Examples
+    --------
+    >>> Comparison(">=", 999.0).matches(np.array([5.0, 999.0]))
+    array([False,  True])
+    """
+
+    sign: str
+    number: float
+
+    def matches(self, x: FloatArray) -> npt.NDArray[np.bool_]:
+        """Whether each value matches; NaN matches nothing."""
+        return np.asarray(_OPERATORS[self.sign](x, self.number))
+
+
+def parse_special(rule: float | str) -> Comparison:
+    """The comparison that a special value stands for.
+
+    Examples
+    --------
+    >>> parse_special(0.0), parse_special("negative"), parse_special(">= 999")
+    (Comparison(sign='==', number=0.0), Comparison(sign='<', number=0.0), Comparison(sign='>=', number=999.0))
+    """
+    if not isinstance(rule, str):
+        return Comparison("==", rule)
+    if rule == "negative":
+        return Comparison("<", 0.0)
+    for sign in sorted(SIGNS, key=len, reverse=True):
+        if rule.startswith(sign):
+            return Comparison(sign, float(rule.removeprefix(sign)))
+    raise ValueError(rule)
+
+
+def first_matches(rules: Sequence[Comparison]) -> list[float]:
+    """For each comparison a value that it matches and none before it does; its limit if there is no such value.
+
+    Examples
+    --------
+    >>> first_matches([Comparison("==", 5.0), Comparison(">=", 5.0), Comparison("<", 0.0)])
+    [5.0, 5.000000000000001, -5e-324]
+    """
+    limits = [rule.number for rule in rules]
+    # Rules change at their limits only, so that each limit and its neighbors are examples of all that can match.
+    beside = [[x, float(np.nextafter(x, np.inf)), float(np.nextafter(x, -np.inf))] for x in limits]
+    found = []
+    for i, limit in enumerate(limits):
+        x = np.array([value for values in (beside[i], *beside) for value in values])
+        first = rules[i].matches(x) & ~np.any([rule.matches(x) for rule in rules[:i]], axis=0)
+        found.append(float(x[first][0]) if first.any() else limit)
+    return found
+
+
+def check_special(special: Any) -> tuple[float | str, ...]:
+    """Special values as floats and strings; raise where one cannot be read or stands there twice."""
+    if isinstance(special, str | float | int):
+        special = (special,)
+    rules: list[float | str] = []
+    for rule in special:
+        try:
+            sign, number = parse_special(rule if isinstance(rule, str) else float(rule))
+        except (ValueError, TypeError, OverflowError):
+            sign, number = "", np.nan
+        if np.isnan(number):
+            raise ValueError(
+                f'special takes numbers, "negative", or comparisons such as ">= 999"; got {rule!r}'
+                + (" (missing values have a feature already: see `missing`)" if isinstance(rule, float) else "")
+            )
+        rules.append(float(number) if sign == "==" else rule)  # files write infinity as "== inf"
+    if len(set(rules)) < len(rules):
+        raise ValueError(f"special names a value twice: {rules}")
+    return tuple(rules)
+
+
+# Numerical fields: special values and missing ones become tokens, the rest a transform and a basis.
 
 ORDINARY = -1
 EXAMPLES = 3
@@ -53,7 +155,7 @@ class Numerical:
     text : {"error", "missing", "auto"}
         Whether text that is not a number (or a date, for a `part`) is an error or a missing value; with "auto", a
         missing value if the training rows have such text, and otherwise an error from then on. Numbers may be written
-        as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.numbers.parse_numbers`.
+        as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.columns.parse_numbers`.
     decimal : {".", ","}
         The decimal sign of numbers that are written as text.
     part : {"trend", "hour", "weekday", "yearday"}, optional

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from splinefm._checks import check_choice
-from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import Stray

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._cached import cached_property
-from splinefm.encode.tables.conversion import plain_column, plain_type
+from splinefm.encode.tables.arrow import plain_column, plain_type
 from splinefm.encode.tables.names import check_names, missing_column_message
 
 READ_ONCE = "a reader or stream can be read once; pass a table, a path or a dataset instead"

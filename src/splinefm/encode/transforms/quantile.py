@@ -10,9 +10,17 @@ import numpy.typing as npt
 
 from splinefm._cached import cached_property
 from splinefm._core import Interpolation
-from splinefm.encode.transforms.points import SMALLEST, Float, distinct_points, mid_ranks
-from splinefm.encode.transforms.ranges import just_above, to_unit
-from splinefm.encode.transforms.spec import check_share, fitted_value, make_plain
+from splinefm.encode.transforms.points import (
+    SMALLEST,
+    Float,
+    check_share,
+    distinct_points,
+    fitted_value,
+    just_above,
+    make_plain,
+    mid_ranks,
+    to_unit,
+)
 
 _LIGHTEST = 1e-12  # each value counts for at least this share of the rows, so that ranks differ as floats
 

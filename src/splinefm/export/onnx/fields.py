@@ -20,8 +20,8 @@ from splinefm.export.onnx.categories import OUTSIDE, category_feature, category_
 from splinefm.export.onnx.crosses import cross_units
 from splinefm.export.onnx.inputs import ColumnInput, list_length
 from splinefm.export.onnx.numbers import number_token, read_number
-from splinefm.learn.fitted import Fitted
 from splinefm.model.family import each_output
+from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph

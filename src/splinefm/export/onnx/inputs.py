@@ -19,7 +19,7 @@ from splinefm.encode.schema import Single
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import canonical
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 Array = npt.NDArray[Any]
 

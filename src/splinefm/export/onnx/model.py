@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._writing import check_destination, replacing
+from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.export.links import link_formula
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
-from splinefm.learn.fitted import Fitted
+from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph

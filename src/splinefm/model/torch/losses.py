@@ -1,4 +1,4 @@
-"""The losses on tensors: the formulas of `splinefm.learn.formulas`, differentiable."""
+"""The losses on tensors: the formulas of `splinefm.train.losses`, differentiable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class NamedLoss(Protocol):
-    """What is asked of a loss: `splinefm.learn.losses.Loss` is one."""
+    """What is asked of a loss: `splinefm.train.losses.Loss` is one."""
 
     @property
     def name(self) -> str:

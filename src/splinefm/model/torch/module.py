@@ -11,8 +11,7 @@ from torch import Tensor
 
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel, Params, param_shapes
-from splinefm.model.torch.interactions import unit_scores
-from splinefm.model.torch.windows import Windows
+from splinefm.model.torch.interactions import Windows, unit_scores
 
 
 class TorchModel(torch.nn.Module):

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.learn.losses import Loss
+from splinefm.inspect.axes import RawAxis, column_values, shown_values, split_tokens
+from splinefm.inspect.curves import Bars, Curve
 from splinefm.plots.captions import captions, legend_name, legend_names
 from splinefm.plots.decorations import (
     GRAY,
@@ -24,9 +25,7 @@ from splinefm.plots.decorations import (
     set_values_axis,
     token_strip,
 )
-from splinefm.view.axes import RawAxis, column_values, split_tokens
-from splinefm.view.curves import Bars, Curve
-from splinefm.view.known import shown_values
+from splinefm.train.losses import Loss
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -15,11 +15,10 @@ from splinefm.encode.slots import expand_windows
 from splinefm.encode.starvation import STARVED
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.transform import Transform
-from splinefm.learn.fitted import Fitted
+from splinefm.inspect.axes import BARS, RawAxis, Scale, axis_format, column_values, split_tokens
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
-from splinefm.view.axes import BARS, RawAxis, Scale, column_values, split_tokens
-from splinefm.view.formats import axis_format
+from splinefm.train.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 

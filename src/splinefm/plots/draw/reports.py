@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.explain.importance import Importance
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.training import Epoch
+from splinefm.inspect.axes import RawAxis, Scale, choose_scale
+from splinefm.inspect.importance import Importance
 from splinefm.plots.captions import captions
 from splinefm.plots.decorations import (
     GRAY,
@@ -23,7 +22,8 @@ from splinefm.plots.decorations import (
     use_percent,
     write_cells,
 )
-from splinefm.view.axes import RawAxis, Scale, choose_scale
+from splinefm.train.fitted import Fitted
+from splinefm.train.settings import Epoch
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.learn.tuning.study import StudySummary, Value
+from splinefm.inspect.axes import RawAxis, Scale
 from splinefm.plots.captions import caption, captions
 from splinefm.plots.decorations import GRAY, PALETTE, RED, label_columns, set_ticks
-from splinefm.view.axes import RawAxis, Scale
+from splinefm.train.trials import StudySummary, Value
 
 FloatArray = npt.NDArray[np.float64]
 # Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.

@@ -12,6 +12,8 @@ from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
+from splinefm.inspect.axes import RawAxis, column_values, has_steps, number, shown_values, special_values
+from splinefm.inspect.curves import Surface
 from splinefm.plots.captions import captions, percent, shown
 from splinefm.plots.decorations import (
     axis_name,
@@ -23,10 +25,6 @@ from splinefm.plots.decorations import (
     use_percent,
     write_cells,
 )
-from splinefm.view.axes import RawAxis, column_values, has_steps, special_values
-from splinefm.view.formats import number
-from splinefm.view.known import shown_values
-from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
 

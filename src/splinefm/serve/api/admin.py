@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from splinefm.encode.fields.cross import Cross
-from splinefm.learn.losses import Loss
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.feedback import FeedbackLog
 from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
 from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem, retry_after
+from splinefm.train.losses import Loss
 
 _MOST_OUTCOMES = 10_000
 _RESTART = 5.0  # seconds in which a server that was killed may be back

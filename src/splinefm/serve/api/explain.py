@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.explain.shapley import shapley_values
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.targets.labels import Label, listed
+from splinefm.inspect.axes import spread_values
+from splinefm.inspect.curves import Bars, Curve
+from splinefm.inspect.segment import segment as make_segment
+from splinefm.inspect.shapley import shapley_values
+from splinefm.inspect.values import both_scales
 from splinefm.serve.api.score import check_count
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import ROW_ERRORS, FaultyRows, check_names, faults_of
@@ -18,10 +20,8 @@ from splinefm.serve.arms.loaded import Loaded
 from splinefm.serve.arms.serving import Serving
 from splinefm.serve.http.codec import ExplainBody, from_json
 from splinefm.serve.http.messages import Later, Problem, Request, Response, json_response
-from splinefm.view.curves import Bars, Curve
-from splinefm.view.known import spread_values
-from splinefm.view.segment import segment as make_segment
-from splinefm.view.values import both_scales
+from splinefm.train.fitted import Fitted
+from splinefm.train.targets import Label, listed
 
 _MOST_ROWS = 1000
 _MOST_POINTS = 2000

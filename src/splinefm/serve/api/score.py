@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.tables.conversion import plain_column, plain_type
+from splinefm.encode.tables.arrow import plain_column, plain_type
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import Fault, FaultyRows
 from splinefm.serve.arms.rows import BodyRows, ListedRows, RequestRows

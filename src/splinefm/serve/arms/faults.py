@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.rows.readers import one_value
+from splinefm.encode.readers import one_value
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.learn.fitted import Fitted
 from splinefm.serve.arms.loaded import Loaded
+from splinefm.train.fitted import Fitted
 
 MOST = 10
 """Faults that an answer lists."""

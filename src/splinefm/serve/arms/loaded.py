@@ -20,12 +20,12 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import quoted
-from splinefm.explain.background import Background
-from splinefm.learn.files.modelfile import load
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.targets.labels import Label
+from splinefm.inspect.background import Background
 from splinefm.rank.index import ItemIndex
 from splinefm.serve.scorer import Row, Scorer
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.targets import Label
 
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]

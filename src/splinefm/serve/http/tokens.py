@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from pathlib import Path
 
-from splinefm._reading import read_text
+from splinefm._files import read_text
 from splinefm.serve.logs import log_event
 
 _SHORTEST = 16

@@ -1,4 +1,4 @@
-// From scores to predictions: center + scale · f(score), as in splinefm.learn.losses.
+// From scores to predictions: center + scale · f(score), as in splinefm.train.losses.
 
 /**
  * Predictions of n rows.

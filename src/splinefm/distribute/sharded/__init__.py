@@ -1,1 +1,0 @@
-"""The model of many ranks: TorchRec tables, batches for them, optimizers and penalties."""

@@ -1,0 +1,335 @@
+"""Trial: an update on several ranks under a guard, as `Trial` of `learn.updates.guard` is on one machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.distribute.fit import (
+    RankSettings,
+    for_ranks,
+    make_job,
+    open_checkpoints,
+    open_same_rows,
+    run_facts,
+    train,
+)
+from splinefm.distribute.model import ParallelModel, adapt_penalties, first_penalties
+from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
+from splinefm.distribute.processes import Ranks
+from splinefm.distribute.results import OldModel, open_old, set_tables
+from splinefm.distribute.rows import ParquetRows
+from splinefm.distribute.statistics import Scan
+from splinefm.distribute.training import ADAGRAD_RATE, Job
+from splinefm.distribute.update_state import RankState, find_rank_state, write_with_state
+from splinefm.encode.drift import Watch
+from splinefm.encode.encoder import CHUNK, Encoder
+from splinefm.train.fitted import Fitted
+from splinefm.train.penalties import make_groups
+from splinefm.train.progress import SILENT, Progress
+from splinefm.train.rows import ValidationSample, as_share
+from splinefm.train.settings import Chunk, Epoch, Training, seeded
+from splinefm.update.files import DEFAULT_GUARD, UpdateReport, alone, rejected_path
+from splinefm.update.guard import Guard, Rise, Sums, UpdateRefused, Verdict, make_verdict, score_rows
+from splinefm.update.learner import UPDATE_RATE
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class RankTrial:
+    """One update under a guard: what the model said before it, and the rows of this rank that judge it.
+
+    Every rank scores its own rows with the old model, whose tables are mapped into memory.
+
+    Parameters
+    ----------
+    guard : Guard
+        The bounds.
+    old : OldModel
+        The model before the update.
+    rows : ParquetRows
+        The new rows.
+    scan : Scan
+        Their columns.
+    held_out : ValidationSample
+        The rows of this rank that are learned last.
+    others : ParquetRows, optional
+        Rows of other files, which judge the update in place of those that are held out.
+    ranks : Ranks
+        The processes.
+    threads : int, optional
+        Threads of this rank.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        old: OldModel,
+        rows: ParquetRows,
+        scan: Scan,
+        held_out: ValidationSample,
+        others: ParquetRows | None,
+        ranks: Ranks,
+        threads: int | None,
+    ) -> None:
+        self.guard, self.ranks, self.loss, self.threads = guard, ranks, old.head.loss, threads
+        self.source = scan.source(None)
+        n_held_out = ranks.sums([held_out.n_rows])[0]
+        with ranks.together():
+            score = old.table_scorer(threads=threads)
+            new = Sums(self.loss, by_row=False)
+            first, end = (rows.n_rows * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
+            for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
+                score_rows(new, score, self.source, batch)
+            if others is None and n_held_out:
+                judges = held_out
+            else:
+                judges = read_validation(rows if others is None else others, scan, ranks)
+            self._judges = [batch for _, batch in judges.parts if batch.num_rows]
+            self._before = Sums(self.loss)
+            for batch in self._judges:
+                score_rows(self._before, score, self.source, batch)
+        self.new, self.before = self._of_all(new), self._of_all(self._before)
+
+    def judge(self, job: Job, encoder: Encoder) -> Verdict:
+        """Compare the model after the update with that before it; all ranks get the same verdict."""
+        after = Sums(self.loss)
+        with self.ranks.together():
+            chunks = [self.source.encode(batch, encoder, self.loss, self.threads) for batch in self._judges]
+        scores = _scores(job, chunks)
+        with self.ranks.together():
+            for batch, score in zip(self._judges, scores, strict=True):
+                after.add(*self.source.targets(batch), score)
+            rise = Rise.between(self._before.row_losses, after.row_losses)
+        found = Rise(*self.ranks.sums(rise).tolist())
+        return make_verdict(self.guard, self.new, self.before, self._of_all(after), found)
+
+    def _of_all(self, own: Sums) -> Sums:
+        return Sums.from_array(self.loss, self.ranks.sums(own.to_array()))
+
+
+def _scores(job: Job, chunks: list[Chunk]) -> list[FloatArray]:
+    """Scores of the chunks of this rank; ranks without rows take part with empty batches."""
+    size, model = job.feed.size, job.model
+    places = [(i, at) for i, chunk in enumerate(chunks) for at in range(0, len(chunk.y), size)]
+    found: list[list[FloatArray]] = [[] for _ in chunks]
+    for step in range(int(job.ranks.largest([len(places)])[0])):
+        batch, n_rows, i = job.feed.empty(), 0, 0
+        if step < len(places):
+            i, at = places[step]
+            n_rows = min(size, len(chunks[i].y) - at)
+            batch = job.feed.maker(chunks[i], np.arange(at, at + n_rows), size)
+        batch.total[:] = 1.0
+        scores = model.evaluate(batch.to(job.ranks.device))[:n_rows, 1:].double().cpu().numpy()
+        if n_rows:
+            found[i].append(scores[:, 0] if model.shape.outputs == 1 else scores)
+    return [np.concatenate(parts) for parts in found]
+
+
+def learn_held_out(job: Job, chunk: Chunk | None) -> None:
+    """Take the steps of the rows that were held out, once the update is accepted; they are at most a million."""
+    size, model, rate = job.feed.size, job.model, job.constant or 0.0
+    n_rows = 0 if chunk is None else len(chunk.y)
+    order = seeded(job.training.seed, model.dense.number).permutation(n_rows)
+    model.set_rate(rate, ADAGRAD_RATE * rate)
+    for at in range(0, int(job.ranks.largest([n_rows])[0]), size):
+        rows = order[at : at + size]
+        batch = job.feed.empty() if chunk is None or not len(rows) else job.feed.maker(chunk, rows, size)
+        batch.total[:] = job.ranks.sums([float(batch.weight.sum())])[0]
+        model.step(batch.to(job.ranks.device))
+
+
+def judging_files(guard: Guard) -> str:
+    """Return the files of a guard whose `validation` is not a share."""
+    if not isinstance(guard.validation, str):
+        raise ValueError(f"on several ranks, validation must be a share of the rows or Parquet files, got {guard!r}")
+    return guard.validation
+
+
+def updated_epoch(head: Fitted, epoch: Epoch, verdict: Verdict | None) -> Epoch:
+    """Return the entry of an update in the history, which continues that of the model before it."""
+    seconds = (head.history[-1].seconds if head.history else 0.0) + epoch.seconds
+    judged = math.nan if verdict is None else verdict.after.loss
+    return epoch._replace(epoch=len(head.history) + 1, validation_loss=judged, seconds=seconds)
+
+
+# Update a model on several ranks: what `update_model` does on one machine.
+
+
+@dataclass(frozen=True)
+class RankUpdate:
+    """What to update on several ranks.
+
+    Parameters
+    ----------
+    model : Path
+        A model file, or the folder of a sharded model.
+    data : str or list of str
+        Parquet files, folders or globs with the new rows, which all ranks see.
+    target : str
+        The column to predict.
+    sample_weight : str, optional
+        A column of weights.
+    guard : Guard, optional
+        When to refuse the update; a `validation` that is not a share is a path of Parquet files. None accepts
+        everything.
+    training : Training, optional
+        How to train; as in the fit by default.
+    """
+
+    model: Path
+    data: str | Sequence[str]
+    target: str
+    sample_weight: str | None = None
+    guard: Guard | None = DEFAULT_GUARD
+    training: Training | None = None
+
+
+def update_on_ranks(
+    request: RankUpdate, settings: RankSettings, ranks: Ranks, progress: Progress = SILENT
+) -> UpdateReport:
+    """Train a model for one pass over new rows, with features for new categories, and write it.
+
+    The loss of the report is that of the old model on the new rows. Without a guard, nothing measures it, and each row
+    is measured before the step that learns from it.
+
+    Raises
+    ------
+    UpdateRefused
+        On all ranks, if the guard refuses the update. The refused model is kept beside the file, as by `update_model`.
+    """
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        with ranks.together():
+            if ranks.first:
+                stack.enter_context(alone(settings.out))
+            old = open_old(request.model)
+            kept = find_rank_state(request.model, old.identity, settings.optimizer, warn=ranks.first)
+        job, verdict = _run(request, old, kept, settings, ranks, progress)
+        fitted, model = job.fitted, job.job.model
+        refused = verdict is not None and not verdict.accepted
+        out = rejected_path(settings.out) if refused else settings.out
+        write_with_state(out, settings.sharded, fitted, model, settings.optimizer)
+        if settings.checkpoints is None:
+            job.job.checkpoints.remove()
+    if verdict is not None and refused:
+        raise UpdateRefused(verdict, out)
+    return UpdateReport(
+        file=str(out),
+        rows=fitted.encoder.n_rows - old.head.encoder.n_rows,
+        loss=fitted.history[-1].train_loss if verdict is None else verdict.new.loss,
+        new_features=fitted.encoder.layout.n_features - old.head.encoder.layout.n_features,
+        steps=model.dense.number,
+        continued=kept is not None,
+        verdict=verdict,
+        seconds=time.perf_counter() - began,
+    )
+
+
+class _Updated(NamedTuple):
+    """A job that is done, and its model without the tables."""
+
+    job: Job
+    fitted: Fitted
+
+
+def _run(
+    request: RankUpdate,
+    old: OldModel,
+    kept: RankState | None,
+    settings: RankSettings,
+    ranks: Ranks,
+    progress: Progress,
+) -> tuple[_Updated, Verdict | None]:
+    """Train on the new rows and judge the result; nothing is written yet."""
+    head, guard = old.head, request.guard
+    training = replace(for_ranks(request.training or head.training, ranks), average=False)
+    rows = open_same_rows(request.data, ranks)
+    share = None if guard is None else as_share(guard.validation)
+    others = None if guard is None or share is not None else open_same_rows(judging_files(guard), ranks, 0)
+    # Each update holds out other rows.
+    seed = training.seed + (0 if kept is None else kept.number)
+    scan = Scan(head.encoder.schema, head.loss, request.target, request.sample_weight, share or 0.0, seed)
+    with ranks.together():  # before the pass over all rows
+        if others is not None:
+            check_validation(others, scan)
+    checkpoints = open_checkpoints(settings, ranks)
+    progress.begin("reading the table", rows.n_rows)
+    prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
+    trial = None
+    if guard is not None:
+        progress.begin("scoring the table", rows.n_rows)
+        trial = RankTrial(guard, old, rows, scan, prepared.sample, others, ranks, training.threads)
+    encoder = _extended(head, prepared, ranks)
+    model = _start_model(old, kept, encoder, training, rows.n_rows, settings, ranks)
+    progress.say(model.describe())
+    once = replace(training, epochs=1, patience=None)
+    job = make_job(model, rows, scan, prepared, encoder, once, checkpoints, settings, progress)
+    job.run, job.constant = "update", UPDATE_RATE * job.training.learning_rate
+    held_out, job.validation = job.validation, None  # those rows are learned at the end
+    facts = {"the model before the update": old.identity[:16], "share of rows held out": f"{scan.validation:g}"}
+    state = train(job, run_facts(head.model, once, settings) | facts, settings)
+    verdict = None if trial is None else trial.judge(job, encoder)
+    if verdict is None or verdict.accepted:
+        learn_held_out(job, held_out)
+    history = (*head.history, updated_epoch(head, state.history[-1], verdict))
+    own = replace(training, threads=head.training.threads)
+    fitted = replace(head, encoder=encoder, params=model.between(), history=history, training=own)
+    return _Updated(job, fitted), verdict
+
+
+def _extended(head: Fitted, prepared: Prepared, ranks: Ranks) -> Encoder:
+    """The encoder with features for new categories."""
+    with ranks.together():
+        watch = Watch(head.encoder)
+        encoder = head.encoder.extended(prepared.statistics.whole(), watch)
+    if ranks.first:
+        watch.warn()
+    return encoder
+
+
+def _start_model(
+    old: OldModel,
+    kept: RankState | None,
+    encoder: Encoder,
+    training: Training,
+    n_rows: int,
+    settings: RankSettings,
+    ranks: Ranks,
+) -> ParallelModel:
+    """The model before the update on all ranks, with the state of its optimizers if there is one."""
+    head, size = old.head, training.rows_per_step(n_rows)
+    with ranks.together():
+        groups = make_groups(encoder, training)
+    model = ParallelModel(head.model, encoder.layout, head.loss, groups, ranks, size, settings.optimizer)
+    _take_over(model, old, training.seed)
+    if kept is None:
+        _first_penalties_of_update(model, head)
+    else:
+        kept.restore(model)
+    return model
+
+
+def _take_over(model: ParallelModel, old: OldModel, seed: int) -> None:
+    """Initial values for new features, and the values of the old model for all others."""
+    outputs = model.shape.outputs
+    model.initialize(seed, np.zeros(outputs))
+    set_tables(model, old.read)
+    model.set_between({n: v if outputs > 1 else v[None] for n, v in old.head.params.items()})
+
+
+def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
+    """As those of a `Learner`."""
+    if not head.history:
+        first_penalties(model)
+        return
+    noise = 1.0 if head.loss.has_floor else head.loss.dispersion(head.history[-1].train_loss)
+    adapt_penalties(model, noise)

@@ -1,1 +1,0 @@
-"""Updates on several ranks: their guard, and the state of their optimizers."""

@@ -1,1 +1,0 @@
-"""One row at a time: fields as compiled code reads them."""

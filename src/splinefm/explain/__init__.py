@@ -1,1 +1,0 @@
-"""Exact attributions: Shapley values, dependence, importance."""

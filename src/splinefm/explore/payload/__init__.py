@@ -1,1 +1,0 @@
-"""What the page of a model is made of: JSON and arrays."""

@@ -1,0 +1,1 @@
+"""From a table to a fitted model: `fit_model` and the estimators."""

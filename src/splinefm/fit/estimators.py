@@ -1,0 +1,724 @@
+"""Importances of columns from the encoded rows that an estimator keeps."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Self, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+
+from splinefm.encode.inference import infer_schema
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.table import Table
+from splinefm.fit.fitting import FitResult, Task, check_callbacks, fit_task, open_validation
+from splinefm.fit.inputs import (
+    LabeledTable,
+    Labels,
+    TableInput,
+    attach_columns,
+    attach_target,
+    check_one_target,
+    column_labels,
+    distinct_classes,
+    fitted_labels,
+    match_labels,
+    name_target,
+    positional_names,
+    read_labels,
+    read_table,
+    refuse_missing,
+    rename_columns,
+    warn_of_answer,
+)
+from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shared_parameters
+from splinefm.model.family import AnyModel, member_model
+from splinefm.search.resolutions import with_bases
+from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
+from splinefm.train.metrics import is_missing
+from splinefm.train.progress import make_progress
+from splinefm.train.settings import Epoch, check_model, check_optional_schema
+from splinefm.train.targets import MOST_CLASSES, ClassWeight, class_weights, warn_of_spellings
+from splinefm.update.learner import Learner
+
+
+def columns_of(fitted: Fitted) -> list[str]:
+    """Return the columns that each field reads, one after the other; several fields can read the same column."""
+    return [column for item in fitted.encoder.fields for column in item.columns]
+
+
+def column_importances(
+    fitted: Fitted, rows: Slots | pa.Table, names: Sequence[str], threads: int | None
+) -> npt.NDArray[np.float64]:
+    """Return how much each column moves the scores: mean absolute Shapley values, divided by their sum."""
+    # An import against the order of the folders: see `Fitted.segment`.
+    from splinefm.inspect.shapley import shapley_values
+    from splinefm.inspect.terms import has_closed_form
+
+    if not has_closed_form(fitted):
+        raise AttributeError(
+            f"feature_importances_ is not available for {fitted.model}; use sf.partial_dependence, or a model of "
+            "order 2 or 3"
+        )
+    if isinstance(rows, Slots):
+        rows = rows.grown(fitted.encoder.layout)
+    each = [fitted] if fitted.n_outputs == 1 else [fitted.for_class(label) for label in fitted.classes or ()]
+    found = [np.abs(shapley_values(one, rows, rows, threads=threads).values).mean(axis=0) for one in each]
+    values = np.sum(found, axis=0)
+    shares = dict.fromkeys(names, 0.0)
+    crosses = fitted.encoder.schema.crosses
+    for column, value in zip(fitted.encoder.schema.columns if crosses else columns_of(fitted), values, strict=True):
+        shares[column] += value
+    total = sum(shares.values())
+    return np.array(list(shares.values())) / (total if total > 0.0 else 1.0)
+
+
+# What both estimators share: parameters, fitting, files and importances.
+
+FloatArray = npt.NDArray[np.float64]
+MOST_ROWS = 1000
+"""Rows that an estimator keeps for `feature_importances_`."""
+_NOT_PICKLED = ("_learner", "_importances")
+
+
+class SplineFMBase(SplineFMParameters):
+    """The base class of both estimators."""
+
+    fitted_: Fitted
+    schema_: Schema
+    history_: list[Epoch]
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    _learner: Learner | None
+    _rows: Slots | pa.Table
+    _sibling: str
+
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+        eval_set: object = None,
+        callbacks: object = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : table, path or dataset
+            A pandas or polars DataFrame, an Arrow table, a dict of arrays or a 2-D array. With `target`, also the
+            path of Parquet or CSV files, a folder, a glob or a pyarrow dataset, which are read in chunks.
+        y : array of shape (n_rows,)
+            For a classifier, labels of any type. For a regressor, numbers; with the Poisson and Tweedie losses, at
+            least 0; with the gamma loss, above 0.
+        sample_weight : array of shape (n_rows,), or str
+            A weight for each row; with `target`, the name of a column.
+        target : str, optional
+            The column of X to predict, instead of y. For a classifier, it holds labels or shares between 0 and 1.
+        eval_set : tuple or table, optional
+            The rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`. With
+            `target`, a table, path or dataset that contains the target and weight columns.
+        callbacks : list of callable, optional
+            Functions that are called with an `sf.Epoch` after every epoch of a run on all rows. If one returns True,
+            the fit stops: the best epoch so far becomes the model, and no further run begins.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C, so that cross-validation and other loops of fits stop. The estimator is fitted nevertheless:
+            it has the best model so far, if there is a complete epoch, and the message says which one.
+        """
+        return self._fit(X, y, sample_weight, target, eval_set, callbacks)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file that contains no code; `load` and `sf.load` read it.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix ".sfm".
+        """
+        check_is_fitted(self, "fitted_")
+        self.fitted_.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
+        """Return an estimator with the model of a file, ready for `predict` and `partial_fit`.
+
+        The file can come from `save`, `sf.Fitted.save` or the command line. The estimator gets the parameters that the
+        model was trained with, except the schema: `schema_` has the fields, but another `fit` would infer them again.
+
+        Parameters
+        ----------
+        path : path
+            A model file.
+        mmap : bool
+            Map large arrays into memory instead of reading them; see `sf.load`.
+
+        Raises
+        ------
+        ValueError
+            If a regressor is asked to load a model of labels, or a classifier a model of numbers.
+        """
+        fitted = load(path, mmap=mmap)
+        if not cls._predicts(fitted.loss):
+            raise ValueError(
+                f"{str(path)!r} holds a model with the {fitted.loss.name} loss, which {cls.__name__} cannot load; "
+                f"use sf.{cls._sibling}.load"
+            )
+        model = member_model(fitted.model, fitted.training.members or 1)
+        estimator = cls(model, **settings_of(fitted), **cls._settings_of_loss(fitted.loss))
+        estimator._set_loaded(fitted)
+        return estimator
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each column moves the score, as shares; see the attributes of the class."""
+        check_is_fitted(self, "fitted_")
+        known = getattr(self, "_importances", None)
+        if known is None or known[0] is not self.fitted_:
+            known = self._importances = (self.fitted_, self._find_importances())
+        return known[1].copy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A learner has threads and a workspace; the next `partial_fit` creates another one from `fitted_`.
+        return {name: value for name, value in super().__getstate__().items() if name not in _NOT_PICKLED}
+
+    # What differs between a classifier and a regressor
+
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        """Return whether this estimator is for models of a loss."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _settings_of_loss(loss: Loss) -> dict[str, Any]:
+        """Return the parameters of this estimator that a loss determines."""
+        raise NotImplementedError
+
+    def _loss(self) -> Loss:
+        """Return the loss to minimize."""
+        raise NotImplementedError
+
+    def _with_classes(self, task: Task, classes: Labels | None, in_column: bool) -> Task:
+        """Return the task with the loss and the labels for the classes of y, or of the target column."""
+        return task
+
+    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
+        """Return a target in memory as the numbers to learn."""
+        raise NotImplementedError
+
+    def _column(self, numbers: FloatArray) -> pa.Array:
+        """Return numbers in the form that `fitted_` expects of its target."""
+        return pa.array(numbers)
+
+    def _find_classes(self, y: object) -> Labels | None:
+        """Return the classes of a target in memory; None for numbers."""
+        return None
+
+    def _set_classes(self, classes: Labels | None) -> None:
+        """Set `classes_`, given the classes of y or None if the target is a column."""
+
+    def _class_weight(self, classes: Labels | None) -> ClassWeight:
+        """Return the class weights by the labels of the target that is learned."""
+        return None
+
+    # Fitting
+
+    def _fit(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        callbacks: object = None,
+        classes: Labels | None = None,
+    ) -> Self:
+        left = self._learn(X, y, sample_weight, target, eval_set, callbacks, classes)
+        if left:  # only now: whoever stops a loop of fits can still use the model
+            raise KeyboardInterrupt(left)
+        return self
+
+    def _learn(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        callbacks: object = None,
+        classes: Labels | None = None,
+    ) -> str:
+        """Fit the model; return what Ctrl-C has left, if the user stops."""
+        check_one_target(self, y, target)
+        called = check_callbacks(callbacks)
+        if classes is None and target is None:
+            classes = self._find_classes(y)
+        task = self._task(X, y, sample_weight, target, eval_set, classes)
+        with make_progress(bool(self.verbose)) as progress:
+            return self._take(fit_task(task, self.model, called, progress), classes)
+
+    def _take(self, result: FitResult, classes: Labels | None) -> str:
+        """Become the estimator of a fit; return what Ctrl-C has left."""
+        self.fitted_, chunks, left = result
+        self._rows = chunks.sample(MOST_ROWS)
+        self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
+        self.history_, self._learner = list(self.fitted_.history), None
+        self._set_classes(classes)
+        return f"{left}: the estimator is fitted" if left else ""
+
+    def _task(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object,
+        classes: Labels | None,
+    ) -> Task:
+        """Check the settings, open the tables and remember their columns."""
+        training, loss = self._training(), self._loss()
+        check_model(self.model)
+        check_optional_schema(self.schema)
+        table, named = read_table(X)
+        if isinstance(table, Table) and table.n_rows == 1:
+            raise ValueError("X has 1 sample; fitting a model requires at least 2")
+        if target is None:
+            if self.schema is None:
+                warn_of_answer(table, y)
+            rows = attach_target(table, pa.array(self._numbers(y, classes)), sample_weight, self.schema)
+        else:
+            rows = name_target(table, target, sample_weight)
+        self._set_columns(rows, named or target is not None)
+        self._labels = column_labels(X)
+        schema = self.schema or infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
+        validation = self._open_validation(rows, schema, target, eval_set, classes)
+        task = Task(
+            *rows, schema, loss, validation, training, self._class_weight(None if target is not None else classes)
+        )
+        return self._with_classes(task, classes, target is not None)
+
+    def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> Self:
+        """Train for one pass over new rows."""
+        table = self._read_as_fitted(X)
+        if target is None:
+            column = self._column(self._numbers(y, getattr(self, "classes_", None)))
+            rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
+        else:
+            rows = name_target(table, target, sample_weight)
+        training = replace(self.fitted_.training, engine=self.engine, device=self.device)
+        learner = getattr(self, "_learner", None) or Learner(self.fitted_, training)
+        self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
+        learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
+        self.history_ = list(learner.history)
+        self.fitted_, self._learner = learner.fitted(), learner
+        return self
+
+    def _open_validation(
+        self, rows: LabeledTable, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
+    ) -> float | Table:
+        """Return the share of rows, or the table of `eval_set`."""
+        share: Any = self.validation
+        if isinstance(share, bool) or not isinstance(share, Real):
+            raise ValueError(
+                f"validation must be a share of the rows, such as 0.1, got {type(share).__name__}; "
+                "pass a table to fit: fit(X, y, eval_set=(X_other, y_other))"
+            )
+        if eval_set is None:
+            return float(share)
+        if target is not None:
+            return open_validation(eval_set)
+        given: Any = eval_set
+        if not isinstance(given, tuple) or len(given) not in (2, 3):
+            raise ValueError(
+                f"with fit(X, y), eval_set must be (X, y) or (X, y, sample_weight), got {type(given).__name__}; "
+                "a table that contains its target requires fit(table, target=...)"
+            )
+        if len(given) == 3 and rows.sample_weight is None:
+            raise ValueError("eval_set has sample weights but fit has none; pass sample_weight to fit as well")
+        table = self._read_as_fitted(given[0])
+        if not isinstance(table, Table) or table.n_rows is None:
+            raise ValueError("eval_set=(X, y) requires a table in memory as X")
+        schema.check_columns(table.names)
+        weight = given[2] if len(given) == 3 else np.ones(table.n_rows)
+        return attach_columns(table, rows, pa.array(self._numbers(given[1], classes)), weight)
+
+    # Columns
+
+    def _set_columns(self, rows: LabeledTable, named: bool) -> None:
+        """Set n_features_in_, and feature_names_in_ if the columns have names."""
+        names = [name for name in rows.table.names if name not in (rows.target, rows.sample_weight)]
+        self.n_features_in_ = len(names)
+        if named:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _read_as_fitted(self, X: object) -> TableInput:
+        """Return X as a table with the column names of the fit; those without are matched by label or position."""
+        table, named = read_table(X, min_rows=0)
+        known = getattr(self, "feature_names_in_", None)
+        if not isinstance(table, Table) or (named and known is not None):
+            return table
+        names = positional_names(self.n_features_in_) if known is None else known.tolist()
+        if named and set(names) <= set(table.names):
+            return table
+        name = type(self).__name__
+        if known is None and not named and len(table.names) > len(names) and not hasattr(self, "_rows"):
+            # A file knows the columns up to the last one that a field reads: there may have been more of them.
+            warnings.warn(
+                f"X has {len(table.names)} columns, and the loaded {name} reads none after the first {len(names)}: "
+                "make sure that they are those of the fit, in the same order",
+                stacklevel=4,
+            )
+            return rename_columns(table, positional_names(len(table.names)))
+        if len(table.names) != len(names):
+            raise ValueError(
+                f"X has {len(table.names)} features, but {name} is expecting {len(names)} features as input."
+            )
+        if named:
+            warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=4)
+        elif known is not None:
+            warnings.warn(
+                f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=4
+            )
+        else:
+            names = match_labels(names, getattr(self, "_labels", None), X)
+        return rename_columns(table, names)
+
+    def _scores(self, X: object) -> npt.NDArray[np.float32]:
+        check_is_fitted(self, "fitted_")
+        return self.fitted_.scores(self._read_as_fitted(X), threads=self._threads())
+
+    def _predict(self, X: object) -> FloatArray:
+        check_is_fitted(self, "fitted_")
+        return self.fitted_.predict(self._read_as_fitted(X), threads=self._threads())
+
+    # Files and importances
+
+    def _set_loaded(self, fitted: Fitted) -> None:
+        """Set the attributes of a model from a file, which knows only the columns of its fields."""
+        self.fitted_, self.schema_ = fitted, fitted.encoder.schema
+        self.history_, self._learner = list(fitted.history), None
+        names = list(dict.fromkeys(columns_of(fitted)))
+        positions = [int(name[1:]) for name in names if re.fullmatch(r"x(0|[1-9]\d*)", name)]
+        if len(positions) == len(names):  # the columns of an array
+            self.n_features_in_ = max(positions) + 1
+        else:
+            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+        self._set_classes(None)
+
+    def _find_importances(self) -> FloatArray:
+        rows = getattr(self, "_rows", None)
+        if rows is None:
+            raise AttributeError(
+                "feature_importances_ needs rows of the training table, and a model file contains none; "
+                "use sf.importance(estimator.fitted_, table)"
+            )
+        names = getattr(self, "feature_names_in_", positional_names(self.n_features_in_))
+        return column_importances(self.fitted_, rows, list(names), self._threads())
+
+
+# SplineFMClassifier: the models as a classifier.
+
+
+@shared_parameters
+class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier of two or more classes: a factorization machine with splines for numerical columns.
+
+    Two classes have one score per row, the log-odds of the second one. With more classes, each has a score with
+    parameters of its own, and the probabilities are their softmax.
+
+    Parameters
+    ----------
+    {model}
+    class_weight : "balanced" or dict of labels to numbers, optional
+        Weights of the classes in training and validation, multiplied by the sample weights; 1 for a class that is
+        not named. "balanced" gives all classes the same total weight, which shifts probabilities toward rare ones.
+    {settings}
+
+    Attributes
+    ----------
+    {attributes}
+    classes_ : array of shape (n_classes,)
+        The labels, sorted. The score of a model with two classes is that of the second one.
+
+    See Also
+    --------
+    Training : The same settings in more detail.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> X = {"recency": [0.5, 1.0, 20.0, 40.0] * 50, "country": ["US", "FR"] * 100}
+    >>> y = ["yes", "yes", "no", "no"] * 50
+    >>> model = sf.SplineFMClassifier(sf.FM(k=2), epochs=5, n_jobs=1).fit(X, y)
+    >>> model.predict({"recency": [0.7, 35.0], "country": ["US", "FR"]})
+    array(['yes', 'no'], dtype='<U3')
+    """
+
+    classes_: Labels
+    _sibling = "SplineFMRegressor"
+
+    def __init__(
+        self, model: AnyModel | None = None, *, class_weight: ClassWeight = None, **settings: Unpack[EstimatorSettings]
+    ) -> None:
+        super().__init__(model, **settings)
+        self.class_weight = class_weight
+
+    def partial_fit(
+        self,
+        X: object,
+        y: object = None,
+        classes: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+    ) -> Self:
+        """Continue training: one pass over new rows, with a tenth of the learning rate.
+
+        New categories get features; transforms and bases do not change. The first call of an unfitted estimator is the
+        same as `fit`. The optimizer keeps its state between calls, but pickle does not.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As in `fit`.
+        classes : array of shape (n_classes,), optional
+            All labels, for a first call whose rows do not have all of them. Later calls cannot add classes.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        if hasattr(self, "fitted_"):
+            if classes is not None:
+                self._check_classes(np.asarray(classes))
+            check_one_target(self, y, target)
+            return self._update(X, y, sample_weight, target)
+        known = None if classes is None else distinct_classes(np.asarray(classes))
+        return self._fit(X, y, sample_weight, target, classes=known)
+
+    def decision_function(self, X: object) -> npt.NDArray[np.float32]:
+        """Return the score of every row, in order: the log-odds of `classes_[1]`.
+
+        For more than two classes, the scores of all of them: shape (n, classes).
+        """
+        return self._scores(X)
+
+    def predict_proba(self, X: object) -> FloatArray:
+        """Return the probabilities of all classes for every row, in order: shape (n, classes)."""
+        second = self._predict(X)
+        if second.ndim == 2:
+            return second
+        return np.column_stack([1.0 - second, second])
+
+    def predict_log_proba(self, X: object) -> FloatArray:
+        """Return the logarithms of the probabilities of all classes, finite even if a probability rounds to 0."""
+        scores = self._scores(X).astype(np.float64)
+        if scores.ndim == 2:
+            return log_softmax(scores)
+        return -np.column_stack([np.logaddexp(0.0, scores), np.logaddexp(0.0, -scores)])
+
+    def predict(self, X: object) -> Labels:
+        """Return the most probable label of every row."""
+        scores = self._scores(X)
+        if scores.ndim == 2:
+            return np.asarray(self.classes_[scores.argmax(axis=1)])
+        return self.classes_[(scores > 0.0).astype(np.intp)]
+
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        return loss.most_classes > 0
+
+    @staticmethod
+    def _settings_of_loss(loss: Loss) -> dict[str, Any]:
+        weights = loss.class_weights
+        return {"class_weight": None if weights is None else dict(zip(loss.classes or (0, 1), weights, strict=True))}
+
+    def _loss(self) -> Loss:
+        return Loss("logistic")
+
+    def _with_classes(self, task: Task, classes: Labels | None, in_column: bool) -> Task:
+        if not in_column:
+            assert classes is not None
+            known = tuple(range(len(classes))) if len(classes) > 2 else None  # y is in the table as these numbers
+            task = replace(task, classes=known, labels=fitted_labels(classes))
+        elif classes is not None:
+            task = replace(task, classes=fitted_labels(classes))
+        else:
+            task = replace(task, classes=task.source().with_classes(MOST_CLASSES).classes)
+        return task if task.classes is None or len(task.classes) == 2 else replace(task, loss=Loss("softmax"))
+
+    def _find_classes(self, y: object) -> Labels | None:
+        classes = distinct_classes(read_labels(y))
+        warn_of_spellings(classes.tolist(), "y")
+        return classes
+
+    def _set_classes(self, classes: Labels | None) -> None:
+        self.classes_ = np.array(self.fitted_.classes or (0, 1)) if classes is None else classes
+
+    def _check_classes(self, classes: Labels) -> None:
+        if not np.array_equal(distinct_classes(classes), distinct_classes(self.classes_)):
+            raise ValueError(
+                f"classes {quoted(classes.tolist())} differ from those of the fit, {quoted(self.classes_.tolist())}"
+            )
+
+    def _class_weight(self, classes: Labels | None) -> ClassWeight:
+        if classes is None or not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        return dict(enumerate(class_weights(self.class_weight, tuple(classes.tolist()))))
+
+    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
+        labels = read_labels(y)
+        assert classes is not None
+        known = classes.tolist()
+        unknown = [label for label in np.unique(labels).tolist() if label not in known]  # to NumPy, "1" equals 1
+        if unknown:
+            raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(known)}")
+        position = {label: float(i) for i, label in enumerate(known)}  # a loaded model may have them in any order
+        distinct, code = np.unique(labels, return_inverse=True)
+        return np.array([position[label] for label in distinct.tolist()], np.float64)[code]
+
+    def _column(self, numbers: FloatArray) -> pa.Array:
+        if self.fitted_.classes is None:
+            return pa.array(numbers)
+        return pa.array(self.fitted_.classes).take(pa.array(numbers.astype(np.int32)))
+
+
+# SplineFMRegressor: the models as a regressor for numbers, counts, amounts and quantiles.
+
+
+@shared_parameters
+class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # scikit-learn has no types
+    """A regressor for numbers or counts: a factorization machine with splines for numerical columns.
+
+    Parameters
+    ----------
+    {model}
+    loss : {"squared", "poisson", "gamma", "tweedie", "quantile", "huber"} or Loss
+        The loss to minimize. "squared" predicts the mean, and so do three losses with positive predictions: "poisson"
+        for counts and rates, "gamma" for positive and skewed amounts, "tweedie" for amounts that can be 0. "quantile"
+        predicts a quantile, and "huber" a mean that outliers barely change.
+    quantile : float, optional
+        The quantile that `loss="quantile"` predicts, between 0 and 1; 0.5, the median, by default.
+    power : float, optional
+        The power of `loss="tweedie"`, between 1 and 2; 1.5 by default. The variance of a target with mean m is
+        proportional to m to this power.
+    delta : float, optional
+        The distance from the target, in its unit, from which `loss="huber"` is linear. By default 1.345 times the
+        spread of the training targets (1.4826 times their median distance from the median).
+    {settings}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    Training : The same settings in more detail.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> X = {"hour": [0.0, 6.0, 12.0, 18.0] * 50, "day": ["Mon", "Sun"] * 100}
+    >>> y = [10.0, 40.0, 90.0, 60.0] * 50
+    >>> model = sf.SplineFMRegressor(sf.FM(k=2), epochs=5, n_jobs=1).fit(X, y)
+    >>> model.predict({"hour": [12.0], "day": ["Mon"]}).shape
+    (1,)
+    """
+
+    _sibling = "SplineFMClassifier"
+
+    def __init__(
+        self,
+        model: AnyModel | None = None,
+        *,
+        loss: str | Loss = "squared",
+        quantile: float | None = None,
+        power: float | None = None,
+        delta: float | None = None,
+        **settings: Unpack[EstimatorSettings],
+    ) -> None:
+        super().__init__(model, **settings)
+        self.loss = loss
+        self.quantile = quantile
+        self.power = power
+        self.delta = delta
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = getattr(self.loss, "name", self.loss) in ("poisson", "gamma", "tweedie")
+        return tags
+
+    def partial_fit(
+        self, X: object, y: object = None, sample_weight: object = None, *, target: str | None = None
+    ) -> Self:
+        """Continue training: one pass over new rows, with a tenth of the learning rate.
+
+        New categories get features; transforms and bases do not change. The first call of an unfitted estimator is the
+        same as `fit`. The optimizer keeps its state between calls, but pickle does not.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As in `fit`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        check_one_target(self, y, target)
+        if not hasattr(self, "fitted_"):
+            return self._fit(X, y, sample_weight, target)
+        return self._update(X, y, sample_weight, target)
+
+    def predict(self, X: object) -> FloatArray:
+        """Return the expected target of every row, or the quantile of the quantile loss."""
+        return self._predict(X)
+
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        return loss.most_classes == 0
+
+    @staticmethod
+    def _settings_of_loss(loss: Loss) -> dict[str, Any]:
+        return {"loss": loss.name, **loss.parameters}
+
+    def _loss(self) -> Loss:
+        known = [name for name in LOSSES if not Loss(name).most_classes]
+        if getattr(self.loss, "name", self.loss) not in known:
+            raise ValueError(
+                f"loss must be one of {', '.join(known)}, got {self.loss!r}; for labels, use SplineFMClassifier"
+            )
+        return as_loss(self.loss, quantile=self.quantile, power=self.power, delta=self.delta)
+
+    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
+        numbers = np.asarray(column_or_1d(y, warn=True))
+        if numbers.dtype.kind in "USO" and any(isinstance(value, str) for value in numbers.tolist()):
+            raise ValueError(f"y holds text, such as {numbers.tolist()[0]!r}; for labels, use SplineFMClassifier")
+        missing = np.isnan(numbers) if numbers.dtype.kind == "f" else [is_missing(value) for value in numbers.tolist()]
+        refuse_missing(int(np.sum(missing)), len(numbers), "targets")
+        return np.asarray(check_array(numbers, ensure_2d=False, dtype=np.float64, input_name="y"))

@@ -1,0 +1,501 @@
+"""The bias of a trained model, set so that the model is right on average.
+
+The parameters of a model are moving averages. The steps around an average move the vectors of a row together, and the
+product of two averages does not have what their products had in common: the scores of averages are shifted against
+those that training saw. The bias, which has no penalty, makes up for it.
+
+Slopes of the loss that add up to zero mean that predictions and targets have the same total, except with the gamma and
+Tweedie losses, whose slopes weigh rows by their predictions: a sum of predicted expenses could be 10 % too low. Totals
+count there, too, and the slopes are those of the Poisson loss, which has the same link.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._wording import number_of
+from splinefm.encode.inference import infer_schema
+from splinefm.encode.schema import Schema, check_crosses
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
+from splinefm.model.engine import EngineName, find_engine
+from splinefm.model.family import FM, AnyModel, FwFM, Params, check_trainable, mean_model
+from splinefm.model.scores import predict_scores
+from splinefm.search.columns import with_column
+from splinefm.search.crosses import found_reasons, with_reasons, without_found
+from splinefm.search.search import Found, can_search, search, what_is_open
+from splinefm.search.setting import Setting
+from splinefm.train.chunks import Chunks, prepare_chunks
+from splinefm.train.fitted import Fitted
+from splinefm.train.loop import rows_of_twin, run_training, settings_for, train_part
+from splinefm.train.losses import Loss, LossName, as_loss, find_root
+from splinefm.train.progress import SILENT, Progress, make_progress
+from splinefm.train.rows import Source, as_share
+from splinefm.train.settings import (
+    OF_MODEL,
+    Callback,
+    Chunk,
+    Trained,
+    Training,
+    check_columns,
+    check_model,
+    check_optional_schema,
+    check_training,
+    explain_unknown,
+    homes,
+)
+from splinefm.train.targets import Classes, ClassWeight
+from splinefm.train.trials import StudySummary
+
+FloatArray = npt.NDArray[np.float64]
+# The most rows that are scored, and the largest shift that is believed: beyond it, something else is wrong.
+MOST_ROWS, LARGEST_SHIFT = 200_000, 4.0
+# Rounds for the classes of a softmax, whose biases depend on each other; halvings of the interval of other shifts.
+ROUNDS, HALVINGS = 10, 24
+
+
+def center(model: AnyModel, params: Params, rows: Chunk, loss: Loss) -> Params:
+    """Return the parameters with a bias for which the model is right on average over these rows."""
+    some = np.arange(0, len(rows.y), max(1, -(-len(rows.y) // MOST_ROWS)))
+    score = predict_scores(model, params, rows.slots[some]).astype(np.float64)
+    shift = find_shift(loss, rows.y[some], score, rows.sample_weight[some])
+    return params | {"bias": (params["bias"] + shift.reshape(params["bias"].shape)).astype(np.float32)}
+
+
+def find_shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return what to add to the scores, for each class, so that weighted slopes add up to zero; 0 if nothing does.
+
+    Examples
+    --------
+    >>> y, score = np.array([0.0, 1.0, 1.0]), np.zeros(3)
+    >>> find_shift(Loss("logistic"), y, score, np.ones(3)).round(3).tolist()  # log(2 / 1)
+    0.693
+    """
+    return _shifts_of_classes(loss, y, score, weight) if score.ndim > 1 else np.array(_shift(loss, y, score, weight))
+
+
+def _shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> float:
+    totals = Loss("poisson") if loss.link == "log" else loss
+
+    def total(by: float) -> float:
+        return float(np.sum(weight * totals.slope(y, score + by)))
+
+    ends = (total(-LARGEST_SHIFT), total(LARGEST_SHIFT))
+    if not np.isfinite(ends).all() or np.sign(ends[0]) * np.sign(ends[1]) >= 0.0:  # tiny weights: no plain product
+        return 0.0
+    return find_root(total, -LARGEST_SHIFT, LARGEST_SHIFT, HALVINGS)
+
+
+def _shifts_of_classes(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the shifts of all classes: by turns, each moves by the logarithm of its share over the predicted one."""
+    share = np.bincount(y.astype(np.int64), weight, score.shape[1])
+    present, shift = share > 0.0, np.zeros(score.shape[1])
+    for _ in range(ROUNDS):
+        # The slopes are p - 1 for a row's class, else p.
+        predicted = share + np.sum(weight[:, None] * loss.slope(y, score + shift), axis=0)
+        if not np.isfinite(predicted).all() or (predicted[present] <= 0.0).any():
+            return np.zeros_like(shift)
+        shift[present] += np.log(share[present] / predicted[present])
+    return shift if np.abs(shift).max() <= LARGEST_SHIFT else np.zeros_like(shift)
+
+
+# From a table to a `Fitted`: schema, encoder, chunks, training.
+
+# The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
+# See docs/decisions.md.
+# The share of a time limit that the search takes at most.
+SEARCH_SHARE = 0.6
+DEFAULT_MODEL, DEFAULT_OF_MANY, MAX_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
+_SAME = {"random_state": "seed", "n_jobs": "threads"}
+_ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to fit, and to what; tables are open.
+
+    Parameters
+    ----------
+    table : Table
+        The table to learn from.
+    target : str
+        Its target column.
+    sample_weight : str, optional
+        Its column of weights.
+    schema : Schema
+        The fields.
+    loss : Loss
+        The loss to minimize.
+    validation : float or Table
+        The validation rows: a share of the table, or another table.
+    training : Training
+        How to train.
+    class_weight : "balanced" or mapping of labels to numbers, optional
+        See `fit_model`.
+    labels : tuple of labels, optional
+        What the targets 0, 1, ... stand for, if the caller has replaced labels by numbers.
+    classes : tuple of labels, optional
+        The labels in the target column, if they are known; some may have no rows.
+    """
+
+    table: Table
+    target: str
+    sample_weight: str | None
+    schema: Schema
+    loss: Loss
+    validation: float | Table
+    training: Training
+    class_weight: ClassWeight = None
+    labels: Classes | None = None
+    classes: Classes | None = None
+
+    def source(self, schema: Schema | None = None) -> Source:
+        """Return the table with its columns, for this or another schema."""
+        return Source(schema or self.schema, self.target, self.sample_weight, self.table, self.classes)
+
+
+class FitResult(NamedTuple):
+    """A fitted model, the encoded rows that it was fitted to, and what Ctrl-C has left; see `Trained`."""
+
+    fitted: Fitted
+    chunks: Chunks
+    left: str = ""
+
+
+@explain_unknown(_ELSEWHERE)
+def fit_model(
+    table: object,
+    target: str,
+    *,
+    schema: Schema | None = None,
+    model: AnyModel | None = None,
+    loss: LossName | Loss = "logistic",
+    sample_weight: str | None = None,
+    validation: float | object = 0.1,
+    training: Training | None = None,
+    engine: EngineName | None = None,
+    device: str | None = None,
+    class_weight: ClassWeight = None,
+    callbacks: Sequence[Callback] = (),
+    verbose: bool = False,
+) -> Fitted:
+    """Fit a model to a table.
+
+    A table that does not fit in memory is read and encoded again for every epoch.
+
+    Parameters
+    ----------
+    table : table, path or dataset
+        Anything that `open_table` takes and that can be read more than once.
+    target : str
+        The column to predict. It holds numbers; for the logistic loss, two labels of any kind or numbers between 0
+        and 1; for softmax, two or more labels: text, integers or booleans.
+    schema : Schema, optional
+        The fields; inferred from the table by default.
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
+        By default, the search chooses one: see `effort` of `Training`. It begins with FwFM(k=16, third=16), or with
+        FM(k=16) for more than 256 fields, which are the defaults where nothing is searched.
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss
+        The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`, or classes, of
+        which some may have no rows. Softmax is for more than two classes, with a score for each.
+    sample_weight : str, optional
+        A column of weights, such as impressions if the target is the share of clicks.
+    validation : float or table
+        The rows that choose the best epoch: a share of the table (0 for none), or another table. At most 200,000
+        rows or 128 MiB of encoded rows are used, spread over the whole table. Training uses all other rows.
+    training : Training, optional
+        How to train.
+    engine : {"cpu", "torch"}, optional
+        What computes the steps: the compiled loops, which are the default, or PyTorch.
+    device : str, optional
+        The device of the torch engine, such as "cuda"; see `Training`, which can have both settings, too.
+    class_weight : "balanced" or mapping of labels to numbers, optional
+        Weights of the classes under the logistic loss and softmax, in training and validation, multiplied by the
+        sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
+        the target is a share, the labels are 0 and 1.
+    callbacks : list of callable, optional
+        Functions that are called with an `Epoch` after every epoch, except in those of the search. If one returns
+        True, the fit stops: the best epoch so far becomes the model, and no further run begins.
+    verbose : bool
+        Report progress on standard error: a live line on a terminal, plain lines elsewhere.
+
+    Returns
+    -------
+    Fitted
+        The fitted model. After Ctrl-C, it is the best one so far, and a warning says which; in the first epoch there is
+        none yet, and KeyboardInterrupt is raised.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "click": [0, 0, 1, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+    >>> len(fitted.history)
+    2
+    """
+    check_columns(target, sample_weight)
+    check_optional_schema(schema)
+    check_model(model)
+    check_training(training)
+    called, given = check_callbacks(callbacks), as_loss(loss)
+    opened = open_table(table)
+    with make_progress(verbose) as progress:
+        progress.begin("inspecting the columns")
+        schema = schema or infer_schema(opened, target=target).without(sample_weight)
+        task = Task(
+            opened,
+            target,
+            sample_weight,
+            schema,
+            given,
+            open_validation(validation),
+            _on_engine(training or Training(), engine, device),
+            _class_weight(given, class_weight),
+            classes=given.classes,
+        )
+        result = fit_task(task, model, called, progress)
+    if result.left:
+        warnings.warn(f"interrupted: {result.left}", stacklevel=3)  # beyond the decorator
+    return result.fitted
+
+
+def _on_engine(training: Training, engine: EngineName | None, device: str | None) -> Training:
+    """Return the settings of training with the engine and the device that are given."""
+    named: dict[str, Any] = {"engine": engine, "device": device}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    for name, value in chosen.items():
+        known = getattr(training, name)
+        if known not in (value, getattr(Training, name)):
+            raise ValueError(
+                f"{name}={value!r} is given beside a Training with {name}={known!r}; write it in one place"
+            )
+    return replace(training, **chosen)
+
+
+def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
+    """Return the class weights of a loss, such as that of another model, or those that are given."""
+    if loss.class_weights is None:
+        return given
+    if given is not None:
+        raise ValueError(f"class_weight={given!r} is given beside a Loss with class weights; write it into the Loss")
+    return dict(zip(loss.classes or (0, 1), loss.class_weights, strict=True))
+
+
+def open_validation(validation: float | object) -> float | Table:
+    """Return a share of rows as it is, and anything else as an open table."""
+    share = as_share(validation)
+    return open_table(validation) if share is None else share
+
+
+def fit_task(
+    task: Task,
+    model: AnyModel | None,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+    study: StudySummary | None = None,
+    found: Found | None = None,
+) -> FitResult:
+    """Fit a model; if the user stops, return the best one so far. Nothing is searched if the setting is given."""
+    begin = time.monotonic()
+    given = without_found(task.training, task.schema, progress)
+    given.check_fields(task.schema.names)
+    check_trainable(model or default_model(len(task.schema)))
+    find_engine(given.engine, given.device)
+    if found is None:
+        chunks = make_chunks(task.source(), task.loss, task.validation, given, progress, task.class_weight)
+        deadline = None if given.time_limit is None else begin + SEARCH_SHARE * given.time_limit
+        found = find_setting(task.schema, model, chunks, given, deadline, progress)
+    chunks, chosen = found.chunks, found.setting.model
+    training = settings_for(found.setting.training, chunks.source.schema, chunks.encoder.n_rows)
+    again = bool(callbacks) or training.engine != "cpu"
+    callbacks = _with_limit(callbacks, given, begin)
+    members, left = _train_members(found, training, given.members, again, callbacks, progress)
+    first = members[0]
+    evidence = with_column(first.evidence, chosen, first.params, chunks)
+    chosen, params = mean_model(chosen, [each.params for each in members], chunks.encoder.layout)
+    if training.refit_on_all and not first.interrupted and (whole := chunks.whole()) is not None:
+        params = center(chosen, params, whole, chunks.loss)
+    training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
+    loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
+    encoder = with_reasons(chunks.encoder, chunks.source.schema, task.schema)
+    fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, study, evidence, found.entries)
+    return FitResult(fitted, chunks, left)
+
+
+def find_setting(
+    schema: Schema,
+    model: AnyModel | None,
+    chunks: Chunks,
+    given: Training,
+    deadline: float | None,
+    progress: Progress,
+) -> Found:
+    """Return the best setting that the search of a fit finds until the deadline, or the one to begin with."""
+    n_fields = len(schema)
+    base = Setting(schema, model or default_model(n_fields), given)
+    if model is None and n_fields > MAX_FIELDS_IN_PAIRS:
+        progress.say(f"model: {describe_default(n_fields)}")
+    found = None
+    if can_search(chunks, given):
+        is_open = what_is_open(schema, model, given)
+        found = search(base, is_open, chunks, given, progress, deadline)
+    if found is None:
+        return Found(base, chunks)
+    progress.say(f"search: tried {number_of(len(found.entries), 'setting')}; chosen: {found.entries[0]}")
+    for name, reason in found_reasons(found.chunks.source.schema, schema).items():
+        progress.say(f"{name!r} {reason}")
+    return found
+
+
+def _train_members(
+    found: Found,
+    training: Training,
+    n_members: int | None,
+    again: bool,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> tuple[list[Trained], str]:
+    """Return the trained members of the model, and what Ctrl-C has left.
+
+    The search has fitted them. They are fitted `again` if the user wants to hear of it, or by another engine.
+    """
+    n = n_members or max(1, len(found.members))
+    if found.is_interrupted:
+        first = found.members[0] if found.members else found.of_sample()
+        left = "the best setting of the search so far is kept"
+        return [first._replace(interrupted=True, left=left)], left
+    fitted = [] if again else found.members[:n]
+    model, chunks = found.setting.model, found.chunks
+    if n == len(fitted) > 1:
+        return fitted, ""
+    if fitted:
+        first = fitted[0]
+    else:
+        first = train_part(
+            model, chunks, training, callbacks, progress, whole=rows_of_twin(model, chunks, training, callbacks)
+        )
+    first = _refit_on_all(model, chunks, first, training, callbacks, progress)
+    members, left = [first], first.left
+    if not first.interrupted:
+        left = _add_members(members, n, model, chunks, training, callbacks, progress)
+    return members, left
+
+
+def _with_limit(callbacks: Sequence[Callback], given: Training, begin: float) -> Sequence[Callback]:
+    """Return the callbacks, with one more that ends a run when the time is up."""
+    if given.time_limit is None:
+        return callbacks
+    end = begin + given.time_limit
+    return [*callbacks, lambda epoch: time.monotonic() >= end]
+
+
+def check_callbacks(callbacks: object) -> Sequence[Callback]:
+    """Return the callbacks as a sequence; raise an error for anything else."""
+    given: Any = callbacks
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(map(callable, given)):
+        raise ValueError(f"callbacks must be a list of functions that take an Epoch, got {given!r}")
+    return given
+
+
+def default_model(n_fields: int) -> AnyModel:
+    """Return the default model: FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
+
+    Examples
+    --------
+    >>> default_model(40), default_model(5000)
+    (FwFM(k=16, third=16), FM(k=16))
+    """
+    return DEFAULT_MODEL if n_fields <= MAX_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
+
+
+def describe_default(n_fields: int) -> str:
+    """Describe the default model, and say why it differs from the usual one if it does."""
+    if n_fields <= MAX_FIELDS_IN_PAIRS:
+        return str(DEFAULT_MODEL)
+    pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"
+    return f"{DEFAULT_OF_MANY} instead of {DEFAULT_MODEL}, which has a weight for {pairs}"
+
+
+def make_chunks(
+    source: Source,
+    loss: Loss,
+    validation: float | object,
+    training: Training,
+    progress: Progress = SILENT,
+    class_weight: ClassWeight = None,
+) -> Chunks:
+    """Return everything that training needs from a table."""
+    check_crosses(source.schema)
+    if not loss.most_classes and class_weight is not None:
+        raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
+    if loss.most_classes and source.classes is None:
+        source = source.with_classes(loss.most_classes, shares=loss.name == "logistic")
+    weights = source.find_class_weights(class_weight)
+    source = replace(source, class_weights=weights)
+    return prepare_chunks(
+        source, replace(loss, classes=source.classes, class_weights=weights), validation, training, progress
+    )
+
+
+def _refit_on_all(
+    model: AnyModel,
+    chunks: Chunks,
+    first: Trained,
+    training: Training,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> Trained:
+    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run.
+
+    No history tells how good they are, so the bias can be set right afterwards.
+    """
+    if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
+        return first
+    every = [whole]
+    with progress.within("all rows"):
+        try:
+            params = first.on_all
+            if params is None:
+                options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
+                second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
+                if second.interrupted:
+                    return first.without_next(by_ctrl_c=bool(second.left))
+                params = second.params
+        except KeyboardInterrupt:
+            return first.without_next()
+    return first._replace(params=params, on_all=None)
+
+
+def _add_members(
+    members: list[Trained],
+    n: int,
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> str:
+    """Add all members but the first; return what Ctrl-C has left, if the user stops that way."""
+    for i in range(1, n):
+        left = f"members kept: {i} of {n}"
+        own = replace(training, seed=training.seed + i)
+        with progress.within(f"member {i + 1} of {n}"):
+            try:
+                whole = rows_of_twin(model, chunks, own, callbacks)
+                trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
+            except KeyboardInterrupt:
+                return left
+            trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)
+        if trained.interrupted:
+            return left if trained.left else ""
+        members.append(trained)
+    return ""

@@ -1,0 +1,1 @@
+"""What a fitted model does: curves, surfaces, Shapley values, importance."""

@@ -1,0 +1,227 @@
+"""What players add to the score of a row, alone and together: the effects of a decomposition, and Shapley values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.tables.names import counted
+from splinefm.inspect.background import Background, known_background
+from splinefm.inspect.cross_terms import Term
+from splinefm.inspect.cubic import Sums, map_blocks
+from splinefm.inspect.rows import EncodedRows, read_rows
+from splinefm.inspect.terms import Players, check_closed_form, effect_matrix, field_effects, field_terms, shapley_matrix
+from splinefm.train.fitted import Fitted
+
+FloatArray = npt.NDArray[np.float64]
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PlayerEffects:
+    """The effects of players on the score of some rows.
+
+    Parameters
+    ----------
+    main : array, shape (n, players)
+        What each player adds alone.
+    pairs : array, shape (n, pairs)
+        What two players add together, in the order of `itertools.combinations`.
+    triples : dict of triples of players to arrays of shape (n,)
+        What three players add together, if they add anything.
+    beyond : array, shape (n,)
+        What four or more players add together, in sum.
+    """
+
+    main: FloatArray
+    pairs: FloatArray
+    triples: dict[Triple, FloatArray]
+    beyond: FloatArray
+
+
+def player_shares(known: Background, rows: EncodedRows, threads: int | None) -> FloatArray:
+    """Shapley values, shape (n, players)."""
+    slots, players = rows.without(known.players.shared), known.players
+    values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
+    if not players.are_fields:
+        values = _by_player(players, values)
+    if known.triples is not None:
+        for block, shares in map_blocks(known.triples.shares, known.fitted, slots, players, threads):
+            values[block] += shares
+    if known.crosses is not None:
+        for block, shares in known.crosses.map(partial(_cross_shares, players.n), rows, threads):
+            values[block] += shares
+    return values
+
+
+def player_effects(
+    known: Background, rows: EncodedRows, threads: int | None, among: npt.NDArray[np.intp] | None = None
+) -> PlayerEffects:
+    """Effects of all players, and of the triples among some of them; all by default."""
+    slots, players = rows.without(known.players.shared), known.players
+    n_fields, n = len(known.center), players.n
+    both = field_effects(known.pairs, slots, known.center, known.slope, known.inner, threads)
+    main, pairs = both[:, :n_fields], both[:, n_fields:]
+    if not players.are_fields:
+        main, pairs = _pairs_by_player(players, main, pairs)
+    effects = PlayerEffects(main, pairs, {}, np.zeros(len(rows)))
+    chosen = np.arange(n) if among is None else among
+    if known.triples is not None:
+        for triple in combinations(chosen.tolist(), 3):
+            effects.triples[triple] = np.zeros(len(rows))
+
+        moments = known.triples
+
+        def of_block(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
+            return *moments.effects(sums), moments.triple_effects(sums, chosen)
+
+        for block, (more, more_pairs, triples) in map_blocks(of_block, known.fitted, slots, players, threads):
+            effects.main[block] += more
+            effects.pairs[block] += more_pairs
+            for i, values in enumerate(effects.triples.values()):
+                values[block] = triples[:, i]
+    if known.crosses is not None:
+        allowed = frozenset(chosen.tolist())
+        for block, part in known.crosses.map(partial(_cross_effects, n), rows, threads):
+            effects.main[block] += part.main
+            effects.pairs[block] += part.pairs
+            effects.beyond[block] += part.beyond
+            for triple, values in part.triples.items():
+                if allowed.issuperset(triple):
+                    effects.triples.setdefault(triple, np.zeros(len(rows)))[block] += values
+    return effects
+
+
+def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
+    """Shapley values of the terms of a block."""
+    values = np.zeros((n, n_players))
+    for players, worth in terms:
+        values[:, players] += (shapley_matrix(len(players)) @ worth).T
+    return values
+
+
+def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> PlayerEffects:
+    """Effects of the terms of a block; that of no one is left out."""
+    n_pairs = n_players * (n_players - 1) // 2
+    effects = PlayerEffects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
+    for players, worth in terms:
+        found = effect_matrix(len(players)) @ worth
+        for together, values in zip(_coalitions(players), found, strict=True):
+            if len(together) == 1:
+                effects.main[:, together[0]] += values
+            elif len(together) == 2:
+                effects.pairs[:, _pair_number(n_players, together[0], together[1])] += values
+            elif len(together) == 3:
+                three = (together[0], together[1], together[2])
+                effects.triples[three] = effects.triples.get(three, 0.0) + values
+            elif together:
+                effects.beyond[:] += values
+    return effects
+
+
+def _coalitions(players: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All coalitions of some players, in the order of their numbers."""
+    for coalition in range(1 << len(players)):
+        yield tuple(player for i, player in enumerate(players) if coalition >> i & 1)
+
+
+def _by_player(players: Players, values: FloatArray) -> FloatArray:
+    """Sums over the fields of each player; fields of several players have none."""
+    merged = np.zeros((len(values), players.n))
+    for f, of_field in enumerate(players.of_field):
+        if len(of_field) == 1:
+            merged[:, of_field[0]] += values[:, f]
+    return merged
+
+
+def _pairs_by_player(players: Players, main: FloatArray, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Effects of players from those of fields: pairs of fields of one player are part of its main effect."""
+    n = players.n
+    merged, merged_pairs = _by_player(players, main), np.zeros((len(main), n * (n - 1) // 2))
+    for i, (one, other) in enumerate(combinations(players.of_field, 2)):
+        if len(one) > 1 or len(other) > 1:
+            continue
+        if one == other:
+            merged[:, one[0]] += pairs[:, i]
+        else:
+            merged_pairs[:, _pair_number(n, *sorted((one[0], other[0])))] += pairs[:, i]
+    return merged, merged_pairs
+
+
+def _pair_number(n: int, one: int, other: int) -> int:
+    """The position of a pair of n players in the order of `itertools.combinations`."""
+    return one * (2 * n - one - 1) // 2 + other - one - 1
+
+
+# Exact Shapley values of the score, with the fields as players, or the columns if there are crosses.
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyValues:
+    """The contribution of each field to the score of each row, compared with the background.
+
+    Parameters
+    ----------
+    values : array, shape (n, fields)
+        Shapley values, in units of the score.
+    base : float
+        Mean score of the background; `base` plus the values of a row is its score.
+    fields : tuple of str
+        Names of the fields; of the columns if the model has crosses.
+    """
+
+    values: FloatArray
+    base: float
+    fields: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"ShapleyValues({len(self.values):,} rows, base {self.base:.5g}, {counted('field', self.fields)})"
+
+    @property
+    def scores(self) -> FloatArray:
+        """The scores that were explained."""
+        return np.asarray(self.base + self.values.sum(axis=1))
+
+
+def shapley_values(fitted: Fitted, table: object, background: object, *, threads: int | None = None) -> ShapleyValues:
+    """Exact interventional Shapley values of the score, with the fields as players.
+
+    A coalition's worth is the mean score over the rows of the background, with the coalition's fields set to the values
+    of the explained row. In closed form, each field of a pair gets half of what the pair changes. The average over the
+    background needs only means, so a row costs one to two times as much as its prediction. Products of three fields
+    need second moments of the background, and several times the time of a prediction.
+
+    If the model has crosses, the players are columns. What crosses take part in needs the rows of the background: at
+    most 500 of them, evenly spaced, unless `Background.of` is told otherwise.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        A model of order 2 or 3.
+    table : table, path, dataset or Slots
+        The rows to explain; no Slots if the model has crosses.
+    background : table, path, dataset, Slots or Background
+        The rows to compare with.
+    threads : int, optional
+        All cores by default. The result does not depend on it.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> shapley = sf.shapley_values(fitted, table, background=table)
+    >>> shapley.fields, shapley.values.shape
+    (('x', 'c'), (200, 2))
+    >>> bool(np.allclose(shapley.scores, fitted.scores(table), atol=1e-5))
+    True
+    """
+    check_closed_form(fitted, "shapley_values")
+    known = known_background(fitted, background, threads)
+    rows = read_rows(fitted, table, threads)
+    return ShapleyValues(player_shares(known, rows, threads), known.base, known.players.names)

@@ -1,1 +1,0 @@
-"""The models as scikit-learn estimators."""

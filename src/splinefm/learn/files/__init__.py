@@ -1,1 +1,0 @@
-"""Model files: the container, and how a model is described in it."""

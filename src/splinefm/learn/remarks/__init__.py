@@ -1,1 +1,0 @@
-"""Remarks: what a fit says to somebody who did not expect it."""

@@ -1,1 +1,0 @@
-"""What a fit refines: resolutions by column, crosses, and the bias."""

@@ -1,1 +1,0 @@
-"""What is predicted: labels of classes, and what the loss is fitted to."""

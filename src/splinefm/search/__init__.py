@@ -1,0 +1,1 @@
+"""What a fit chooses by itself: penalties, capacity, resolutions and crosses."""

@@ -1,0 +1,102 @@
+"""Which columns explain something alone: the order in which a wide table may lose the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import Slots
+from splinefm.model.family import AnyModel, Params
+from splinefm.model.scores import BatchScorer
+from splinefm.search.screening import ALONE, Folds, code_column, explained, read_values, spread_rows
+from splinefm.train.chunks import Chunks, take_rows
+from splinefm.train.losses import Loss
+from splinefm.train.settings import Chunk, Evidence, FloatArray, Training, seeded
+
+# Rows that are looked at: cells of columns that explain something stand out early.
+MAX_RANKED = 20_000
+
+
+def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str]:
+    """Return the names of the fields, those first whose cells explain most of the target in other rows.
+
+    Fields of lists, which have no cells, come first.
+    """
+    kept = chunks.kept
+    assert kept is not None
+    rows = spread_rows(kept.sample_weight > 0, MAX_RANKED)
+    y, weight = kept.y[rows], kept.sample_weight[rows]
+    constant = np.full((len(rows), *np.shape(chunks.start)), chunks.start)
+    slope = chunks.loss.slope(y, constant).reshape(len(rows), -1)
+    residuals = -slope * np.sqrt(weight / weight.mean())[:, None]
+    read = [item.name for item in schema.fields if isinstance(item, Numerical | Categorical)]
+    values = read_values(chunks, read, rows)
+    coded = [column for name in read if (column := code_column(chunks.encoder, name, values[name])) is not None]
+    position = np.random.default_rng([0x636F6C, training.seed]).random(len(rows))
+    pairs = [(i, ALONE) for i in range(len(coded))]
+    gains = np.zeros(len(coded))
+    for residual in residuals.T:
+        gains += explained(coded, pairs, residual, Folds(position, 2), training.threads)
+    gain_of = {column.name: float(gain) for column, gain in zip(coded, gains, strict=True)}
+    unread = [item.name for item in schema.fields if item.name not in read]
+    return unread + sorted(read, key=lambda name: -gain_of.get(name, -np.inf))
+
+
+# How much one column explains by itself: the sign of a column that knows the target.
+
+# The share that a model has to explain for its columns to be looked at.
+LEAST = 0.98
+# Held-out rows that are scored for every column, DRAWS times: rows x draws x columns x fields <= MOST_WORK.
+MOST_ROWS, FEWEST_ROWS, DRAWS, MOST_WORK = 500, 50, 8, 50_000_000
+
+
+def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chunks: Chunks) -> Evidence | None:
+    """Return the evidence with the column that explains most by itself, if the model explains nearly everything.
+
+    The fields of a column keep their values. All others, crosses included, take those of another row; the score is the
+    mean over several draws of that row.
+    """
+    validation, layout = chunks.validation, chunks.encoder.layout
+    if evidence is None or validation is None or evidence.share < LEAST:
+        return evidence
+    fields: dict[str, list[int]] = {}
+    for f, item in enumerate(chunks.encoder.fields):
+        if not isinstance(item, Cross):
+            fields.setdefault(item.column, []).append(f)
+    most = min(MOST_ROWS, MOST_WORK // (DRAWS * len(fields) * len(layout.fields)))
+    if len(fields) < 2 or most < FEWEST_ROWS:
+        return evidence
+    rows, rng = take_rows(validation, spread_rows(validation.sample_weight > 0, most)), seeded(chunks.training.seed)
+    others = [rows.slots[rng.permutation(len(rows.y))] for _ in range(DRAWS)]
+    scorer = BatchScorer(model, params, layout, chunks.training.threads)
+    shares = {}
+    for column, own in fields.items():
+        score = np.asarray(np.mean([scorer(_mixed(rows.slots, other, own)) for other in others], axis=0, dtype=float))
+        shares[column] = _share(rows, score, chunks.loss, chunks.start)
+    column = max(shares, key=shares.__getitem__)
+    return replace(evidence, column=column, column_share=shares[column])
+
+
+def _mixed(slots: Slots, others: Slots, own: list[int]) -> Slots:
+    """Return slots with some fields of their own, and the others of other rows."""
+    layout, start, weight = slots.layout, others.start.copy(), others.weight.copy()
+    for f in own:
+        windows = slice(*layout.window_ptr[f : f + 2])
+        weights = slice(*layout.weight_ptr[[windows.start, windows.stop]])
+        start[:, windows], weight[:, weights] = slots.start[:, windows], slots.weight[:, weights]
+    return Slots(start, weight, layout)
+
+
+def _share(rows: Chunk, score: FloatArray, loss: Loss, start: float | FloatArray) -> float:
+    """Return the share of what the constant leaves that some scores explain."""
+    constant = np.full((len(rows.y), *np.shape(start)), start)
+    unexplained, all_of_it = (
+        float(np.average(loss.value(rows.y, each), weights=rows.sample_weight)) for each in (score, constant)
+    )
+    floor = loss.floor(rows.y, rows.sample_weight) / float(rows.sample_weight.sum())
+    return (all_of_it - unexplained) / (all_of_it - floor) if all_of_it > floor else 0.0

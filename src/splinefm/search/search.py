@@ -1,0 +1,676 @@
+"""The search of a fit: a race of settings, judged by rows that they have not learned from.
+
+The stages, each of which goes on from the best setting so far:
+
+1. columns: if there are many, only those that explain something alone;
+2. splines: bases and penalties, the inferred ones among them;
+3. penalties: larger and smaller ones;
+4. models: more coordinates, field-aware vectors, products of four;
+5. crosses and recurring values, on the best setting and on the one with inferred bases, and resolutions by column;
+6. the final: the best settings are fitted to all rows, by turns without another part of them.
+
+A stage fits its settings to one part, and those that do well to the next. The fits of the winner to the parts are the
+members of the final model. What is tried depends on an estimate of the work, never on a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Schema
+from splinefm.model.family import FFM, AnyModel, FwFM, HigherOrderFM
+from splinefm.search.columns import rank_columns
+from splinefm.search.crosses import Change, candidates_for, find_changes, has_one_name_per_number
+from splinefm.search.mixture import MIXABLE, join_schemas, move_params
+from splinefm.search.race import Race, draw_sample, make_folds, weigh
+from splinefm.search.resolutions import suggest_resolutions
+from splinefm.search.screening import HALF_EPOCHS
+from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, has_free_basis, names_of_columns, smallest_penalty
+from splinefm.train.chunks import Chunks
+from splinefm.train.loop import Diverged, settings_for
+from splinefm.train.progress import SILENT, Progress, Stopped
+from splinefm.train.settings import L2, SMOOTHNESS, Trained, Training, l2_strength, penalty_strength
+from splinefm.train.trials import SearchEntry
+
+# Below, single parts of the rows do not tell settings apart; above, a default fit takes long enough.
+MIN_ROWS, MAX_ROWS = 1_000, 1_000_000
+# Encoded rows, and features of all classes: a search has several copies of rows and of vectors in memory.
+MAX_BYTES, MAX_FEATURES = 1 << 28, 1 << 20
+# Settings are judged by at least this many rows, where that takes more than one part of them.
+MIN_JUDGED = 2_000
+# A sample of the rows is not smaller than this, and has to be clearly smaller than all rows to pay.
+MIN_SAMPLE, MIN_OF_CATEGORY, MIN_OF_CLASS = 4_000, 20, 200
+SAMPLE_PAYS, MAX_SAMPLE_JUDGED = 0.7, 4_000
+# Fits of a plain setting that the search may take, if a sample cannot be as small as the budget asks.
+MIN_FITS = 20
+# Settings go on to the next part of the rows unless they are worse than the best one by more standard errors than this,
+# but never fewer than some.
+BEHIND, MIN_SURVIVORS = 1.5, 3
+# The shares of the work that the stages of splines and of models leave to the next ones.
+LEFT_BY_SPLINES, LEFT_BY_PENALTIES, LEFT_BY_MODELS = 0.6, 0.5, 0.35
+# A setting replaces that of the inferred fields if its loss is lower by more standard errors than this.
+BEYOND = 0.5
+# A mixture of settings has vectors of at most this length and this many numbers in all, since it has to be scored and
+# sent around; each setting lowers the loss by this share.
+MAX_MIXED, MAX_NUMBERS_OF_MIXTURE, MIN_GAIN_OF_MIXTURE = 192, 1 << 20, 0.002
+# Two members take no longer than one that is fitted again to all rows, and are better.
+MIN_MEMBERS = 2
+# Settings that take part in the final.
+FINALISTS, MIN_FINALISTS, FINALISTS_OF_SAMPLE = 6, 3, 2
+# With at least this many columns, those that explain nothing alone may be left out; how often their number is halved.
+MANY_COLUMNS, HALVINGS = 30, 6
+# Where the best epoch is this close to the last one, a run with twice as many epochs is tried; where it comes in this
+# first part, one with twice its number, whose learning rate has decayed by then.
+NEARLY_LAST, EARLY, MIN_EPOCHS = 0.9, 0.4, 4
+
+
+class Budget(NamedTuple):
+    """Seconds of one core, by the estimate of `work.py`, and the most members.
+
+    Each part also grows with the seconds of a plain fit to all rows, so that large tables are searched, too.
+    """
+
+    search: float
+    final: float
+    members: int
+    fits: float
+    """How many plain fits to all rows the search may take on top."""
+
+
+BUDGETS = {"default": Budget(10.0, 7.0, 4, 1.0), "best": Budget(90.0, 90.0, 8, 10.0)}
+
+
+class Spline(NamedTuple):
+    """A basis for all numbers whose basis was inferred (None: as it is), and penalties as multiples of the defaults."""
+
+    basis: BSpline | MultiResolution | None
+    l2: float
+    smoothness: float
+
+
+SPLINES = (
+    Spline(BSpline(8), 0.1, 1.0),
+    Spline(None, 10.0, 1.0),
+    Spline(BSpline(20), 0.1, 0.1),
+    Spline(BSpline(4), 10.0, 0.1),
+    Spline(BSpline(8), 10.0, 1.0),
+    Spline(BSpline(20), 10.0, 0.1),
+    Spline(BSpline(8), 1.0, 0.1),
+    Spline(None, 0.1, 1.0),
+    Spline(BSpline(4), 0.1, 0.1),
+)
+MORE_SPLINES = (
+    Spline(BSpline(20), 1.0, 0.01),
+    Spline(MultiResolution((8, 32)), 10.0, 1.0),
+    Spline(MultiResolution((8, 32), degree=1), 10.0, 1.0),
+    Spline(BSpline(64), 1.0, 0.1),
+)
+# Models and what their L2 penalty is multiplied by. Products of four take twice as many epochs.
+MODELS: tuple[tuple[AnyModel, float], ...] = (
+    (FwFM(48, 48), 1.0),
+    (FFM(8), 1.0),
+    (HigherOrderFM(48, 4), 1.0),
+    (HigherOrderFM(48, 4), 1e-3),
+    (FwFM(16), 1.0),
+)
+MORE_MODELS: tuple[tuple[AnyModel, float], ...] = (
+    (FwFM(64, 64), 0.1),
+    (FFM(16), 1.0),
+    (FFM(16), 10.0),
+    (HigherOrderFM(64, 6), 1.0),
+    (HigherOrderFM(64, 6), 1e-3),
+    (HigherOrderFM(64, 3), 1.0),
+)
+
+
+class Open(NamedTuple):
+    """What the user has left open."""
+
+    model: bool
+    l2: bool
+    smoothness: bool
+    epochs: bool
+    bases: bool
+    columns: bool
+    crosses: Sequence[str]
+    """The fields that may become parts of crosses."""
+
+
+def what_is_open(schema: Schema, model: AnyModel | None, given: Training) -> Open:
+    """Return what a search may choose: everything that is not given."""
+    names = [item.name for item in schema.fields]
+    return Open(
+        model=model is None,
+        l2=given.l2 is None,
+        smoothness=given.smoothness is None and any(isinstance(item, Numerical) for item in schema.fields),
+        epochs=given.epochs is None,
+        bases=any(has_free_basis(item, schema) for item in schema.fields),
+        columns=not schema.crosses and all(name in schema.reasons for name in names),
+        crosses=candidates_for(schema, given.crosses),
+    )
+
+
+@dataclass
+class Found:
+    """The result of a search.
+
+    Parameters
+    ----------
+    setting : Setting
+        The best setting.
+    chunks : Chunks
+        The rows, encoded with its schema.
+    members : list of Trained
+        Its fits to all rows but another part of them, the first of them without the validation rows; none if it was
+        fitted to a sample only.
+    entries : tuple of SearchEntry
+        What was tried.
+    is_interrupted : bool
+        Whether the user stopped the search.
+    sample : Trained, optional
+        Its fit to a sample of the rows, if there is no other.
+    parts : tuple of Setting
+        The settings of a mixture, the best one first.
+    """
+
+    setting: Setting
+    chunks: Chunks
+    members: list[Trained] = field(default_factory=list)
+    entries: tuple[SearchEntry, ...] = ()
+    is_interrupted: bool = False
+    sample: Trained | None = None
+    parts: tuple[Setting, ...] = ()
+
+    @property
+    def best(self) -> Setting:
+        """The setting that is best alone: that of the first member."""
+        return self.parts[0] if self.parts else self.setting
+
+    def of_sample(self) -> Trained:
+        """Return the fit to a sample of the rows, whose history says so."""
+        assert self.sample is not None
+        return self.sample._replace(history=[epoch._replace(run="search") for epoch in self.sample.history])
+
+
+def can_search(chunks: Chunks, given: Training) -> bool:
+    """Return whether the rows bear a search: there are enough of them, in memory, and some are held out."""
+    kept = chunks.kept
+    if given.effort == "fast" or kept is None or chunks.validation is None:
+        return False
+    n_bytes, layout = kept.slots.start.nbytes + kept.slots.weight.nbytes, chunks.encoder.layout
+    has_few = n_bytes <= MAX_BYTES and layout.n_features * chunks.loss.n_outputs <= MAX_FEATURES
+    return MIN_ROWS <= chunks.n_rows <= MAX_ROWS and has_few
+
+
+def search(
+    base: Setting,
+    is_open: Open,
+    chunks: Chunks,
+    given: Training,
+    progress: Progress = SILENT,
+    deadline: float | None = None,
+) -> Found | None:
+    """Look for a better setting than `base`.
+
+    Parameters
+    ----------
+    base : Setting
+        The setting to begin with.
+    is_open : Open
+        What may be changed.
+    chunks : Chunks
+        The rows, encoded with its schema; see `can_search`.
+    given : Training
+        The settings as the user gave them: effort, members, seed and threads.
+    progress : Progress
+        Where to report.
+    deadline : float, optional
+        When the search ends, on the clock of `time.monotonic`.
+
+    Returns
+    -------
+    Found or None
+        None if nothing could be tried.
+    """
+    found = Search.begin(base, is_open, chunks, given, progress, deadline)
+    if not weigh(chunks, found.race.folds):
+        return None
+    with progress.within("search"):
+        try:
+            found.take()
+            return found.result() if found.pool else None
+        except Stopped:
+            return found.result() if found.pool else None
+        except KeyboardInterrupt:
+            if not found.pool:
+                raise
+            return found.result(is_interrupted=True)
+
+
+def _least_rows(chunks: Chunks) -> float:
+    """Return how many rows a sample has at least: more if there are many categories, or one of two classes is rare."""
+    fields = zip(chunks.encoder.fields, chunks.encoder.layout.fields, strict=True)
+    n_categories = sum(each.n_features for item, each in fields if isinstance(item, Categorical | MultiValued))
+    least = max(MIN_SAMPLE, MIN_OF_CATEGORY * n_categories)
+    if chunks.loss.name != "logistic":
+        return least
+    share = float(chunks.loss.mean(np.asarray(chunks.start, np.float64)))
+    return max(least, MIN_OF_CLASS / max(1e-9, min(share, 1.0 - share)))
+
+
+@dataclass
+class Search:
+    """The state of a search: a race, what was tried, and the work that is left."""
+
+    base: Setting
+    is_open: Open
+    race: Race
+    budget: Budget
+    given: Training
+    progress: Progress
+    stage: tuple[int, ...] = (0,)
+    """The folds that stages before the final use: some parts of all rows, or a sample of them."""
+    total: float = 0.0
+    """Seconds of one core that the search may take before the final."""
+    left: float = 0.0
+    """Those that are left."""
+    final: float = 0.0
+    """Seconds of one core that the final may take."""
+    finalists: list[Setting] = field(default_factory=list)
+    """The settings of the final, the best first."""
+    pool: dict[Setting, None] = field(default_factory=dict)
+    """The settings that were fitted to all folds of the stage."""
+
+    @classmethod
+    def begin(
+        cls,
+        base: Setting,
+        is_open: Open,
+        chunks: Chunks,
+        given: Training,
+        progress: Progress,
+        deadline: float | None,
+    ) -> Search:
+        """Prepare the folds, and a sample of the rows if all of them take too long."""
+        race, budget = Race(chunks, given, progress, deadline), BUDGETS["best" if given.effort == "best" else "default"]
+        members = budget.members if given.members is None else given.members
+        race.folds = make_folds(chunks, max(members, 1), given.seed)
+        made = cls(base, is_open, race, budget, given, progress)
+        plain = made._with_spline(SPLINES[0])
+        seconds = race.seconds(plain, 0)
+        made.left = budget.search + budget.fits * seconds
+        made.final = budget.final + budget.fits * seconds
+        n_learned, n_judged = (len(rows) for rows in race.folds[0])
+        tried = len(SPLINES) + len(MODELS)
+        share = made.left / (3.0 * tried * seconds)
+        if share < SAMPLE_PAYS and n_learned > _least_rows(chunks) / SAMPLE_PAYS:
+            n_rows = max(int(_least_rows(chunks)), int(share * n_learned))
+            race.folds.append(draw_sample(race.folds[0], n_rows, MAX_SAMPLE_JUDGED, given.seed))
+            made.stage = (len(race.folds) - 1,)
+        else:
+            n_folds = min(len(race.folds), math.ceil(MIN_JUDGED / n_judged))
+            made.stage = tuple(range(n_folds))
+        made.left = made.total = max(made.left, MIN_FITS * race.seconds(plain, made.stage[0]))
+        return made
+
+    @property
+    def n_folds(self) -> int:
+        """Parts of all rows."""
+        return len(self.race.folds) - self.is_sampled
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the stages before the final see a sample of the rows."""
+        return self.stage[0] > 0
+
+    @property
+    def best(self) -> Setting:
+        """The best setting of the stages so far."""
+        return self.race.ranked(self.pool, self.stage)[0]
+
+    def take(self) -> None:
+        """Take all stages but the final, which `result` needs only in part."""
+        self.progress.begin("columns and splines")
+        self.choose_columns()
+        self.choose_splines()
+        if not self.pool:
+            return
+        self.choose_penalties()
+        self.progress.begin("models")
+        self.choose_model()
+        self.progress.begin("crosses")
+        self.choose_crosses()
+        self.progress.begin("final")
+        self.choose_finally()
+
+    # Stages
+
+    def choose_columns(self) -> None:
+        """Leave out columns that explain nothing, if there are many of them."""
+        if not self.is_open.columns or len(self.base.schema) < MANY_COLUMNS:
+            return
+        simple = self._with_spline(SPLINES[0])
+        names = rank_columns(self.race.encoded(self.base), self.base.schema, self.given)
+        sizes = [len(names) >> i for i in range(1, HALVINGS + 1) if len(names) >> i >= 2]
+        fewer = [simple.with_columns(names[:size]) for size in sizes]
+        self.contest([simple, *fewer])
+        best = self.best
+        if len(best.schema) < len(self.base.schema):
+            self.base = self.base.with_columns([item.name for item in best.schema])
+            self.is_open = self.is_open._replace(
+                crosses=[name for name in self.is_open.crosses if name in self.base.schema.names]
+            )
+
+    def choose_splines(self) -> None:
+        """Try bases and penalties."""
+        splines = SPLINES + (MORE_SPLINES if self.given.effort == "best" else ())
+        self.contest([self._with_spline(spline) for spline in splines], LEFT_BY_SPLINES * self.total)
+
+    def choose_penalties(self) -> None:
+        """Try larger and smaller L2 penalties, and go on where that helps."""
+        if not self.is_open.l2:
+            return
+        first = self.best
+        reserve = LEFT_BY_PENALTIES * self.total
+        self.contest([first.with_l2(10.0), first.with_l2(0.1)], reserve)
+        for factor in (10.0, 0.1):
+            if self.best == first.with_l2(factor):
+                self.contest([first.with_l2(factor * factor)], reserve)
+
+    def choose_model(self) -> None:
+        """Try other models, and another number of epochs."""
+        if self.is_open.model:
+            models = MODELS + (MORE_MODELS if self.given.effort == "best" else ())
+            first = self.best
+            self.contest(
+                [self._with_model(first, model, factor) for model, factor in models], LEFT_BY_MODELS * self.total
+            )
+        self._try_epochs(LEFT_BY_MODELS * self.total)
+
+    def choose_crosses(self) -> None:
+        """Try crosses and recurring values on the best setting of pairs, and on the one with inferred bases."""
+        first = self.stage[0]
+        pairs = [each for each in self.race.ranked(self.pool, self.stage) if not isinstance(each.model, HigherOrderFM)]
+        begun = [each for each, fold in self.race.results if fold == first and each.schema == self.base.schema]
+        for lane in dict.fromkeys([*pairs[:1], *self.race.ranked(begun, (first,))[:1]]):
+            self._cross(lane)
+        best = self.best
+        if best.crosses and self.is_open.model:
+            self.contest([self._with_model(best, model, factor) for model, factor in MODELS[:2]])
+            self._try_epochs()
+
+    def choose_finally(self) -> None:
+        """Fit the best settings to all rows but another part of them, and keep the better ones."""
+        self.race.forget(self.pool)
+        if self.is_sampled:
+            finalists = self._with_prior(self.race.ranked(self.pool, self.stage)[:FINALISTS_OF_SAMPLE])
+            if self.is_open.l2:  # more rows bear smaller penalties
+                finalists.append(finalists[0].with_l2(0.1))
+            finalists = self._affordable(finalists, 0, self.final, at_least_one=True)
+            self.race.run(finalists, (0,))
+            done = [0]
+        else:
+            finalists, done = self.race.ranked(self.pool, self.stage)[:FINALISTS], list(self.stage)
+            finalists = self._with_prior(finalists)
+        self.finalists = self._judged(finalists, done)
+        for fold in range(len(done), self.n_members(self.finalists[0])):
+            n_kept = max(MIN_FINALISTS, len(self.finalists) // 2)
+            self.finalists = self.finalists[:1] if self.is_sampled else self._with_prior(self.finalists[:n_kept])
+            self.race.run(self.finalists, (fold,))
+            done.append(fold)
+            self.finalists = self._judged(self.finalists, done)
+
+    @property
+    def prior(self) -> Setting | None:
+        """The best setting with the inferred fields, which is the best one before anything is known of a table."""
+        begun = [each for each in self.pool if each.schema == self.base.schema]
+        return self.race.ranked(begun, self.stage)[0] if begun else None
+
+    def _with_prior(self, settings: list[Setting]) -> list[Setting]:
+        """Return settings and the prior one."""
+        return list(dict.fromkeys([*settings, *([] if self.prior is None else [self.prior])]))
+
+    def _judged(self, settings: Sequence[Setting], folds: Sequence[int]) -> list[Setting]:
+        """Return settings, the best first: the prior one, unless another one is better beyond noise."""
+        ranked = self.race.ranked(settings, folds)
+        prior = self.prior
+        if prior in ranked and ranked[0] != prior:
+            gain, error = self.race.gain(ranked[0], prior, folds)
+            if gain <= BEYOND * error:
+                ranked = [prior, *(each for each in ranked if each != prior)]
+        return ranked
+
+    def n_members(self, setting: Setting) -> int:
+        """Return how many members the final model has: as many as were asked for, or as many as take little time."""
+        if self.given.members is not None:
+            return self.given.members
+        if not self.is_open.model:
+            return 1
+        seconds = max(1e-9, self.race.seconds(setting, 0))
+        return int(min(self.n_folds, max(MIN_MEMBERS, self.final / seconds)))
+
+    # Steps
+
+    def contest(self, settings: Sequence[Setting], reserve: float = 0.0) -> None:
+        """Fit settings to the folds of the stage, one fold after the other; those that fall behind do not go on.
+
+        `reserve` is the work to leave for later stages.
+        """
+        alive = [each for each in dict.fromkeys(settings) if each not in self.pool and self._bears(each)]
+        for i, fold in enumerate(self.stage):
+            leads = i > 0 and len(alive) > 0 and self._leads(alive[0], self.stage[:i])  # goes on, whatever it takes
+            alive = self._affordable(alive, fold, self.left - reserve, at_least_one=leads)
+            self.left -= sum(self.race.seconds(each, fold) for each in alive if not self.race.has(each, fold))
+            self.race.run(alive, (fold,))
+            alive = self._not_behind(alive, self.stage[: i + 1])
+        self.pool |= dict.fromkeys(alive)
+        self.race.drop_params(self.pool)
+
+    def _leads(self, setting: Setting, folds: Sequence[int]) -> bool:
+        """Return whether a setting is better than all of the pool."""
+        return self.race.ranked([*self.pool, setting], folds)[0] == setting
+
+    def _not_behind(self, settings: Sequence[Setting], folds: Sequence[int]) -> list[Setting]:
+        """Return the settings that are not clearly worse than the best one, the best first."""
+        ranked = self.race.ranked([*settings, *self.pool], folds)
+        if not ranked or not math.isfinite(self.race.loss(ranked[0], folds)):
+            return []
+        kept: list[Setting] = []
+        prior = next((each for each in ranked if each.schema == self.base.schema), None)
+        for each in (each for each in ranked if each in settings):
+            gain, error = self.race.gain(ranked[0], each, folds)
+            if math.isfinite(gain) and (gain <= BEHIND * error or len(kept) < MIN_SURVIVORS or each == prior):
+                kept.append(each)
+        return kept
+
+    def _bears(self, setting: Setting) -> bool:
+        """Return whether the rows are still in memory with the schema of a setting."""
+        return self.race.has_same_rows(setting)
+
+    def _affordable(
+        self, settings: Iterable[Setting], fold: int, left: float, at_least_one: bool = False
+    ) -> list[Setting]:
+        """Return the settings that the work that is left allows, in their order."""
+        chosen: list[Setting] = []
+        for each in settings:
+            seconds = 0.0 if self.race.has(each, fold) else self.race.seconds(each, fold)
+            if seconds <= left or not (chosen or self.pool) or (at_least_one and not chosen):
+                left -= seconds
+                chosen.append(each)
+        return chosen
+
+    def _with_spline(self, spline: Spline) -> Setting:
+        """Return the base setting with a basis and penalties, as far as they are open."""
+        changed, n_rows = self.base, self.race.chunks.encoder.n_rows
+        if spline.basis is not None and self.is_open.bases:
+            changed = changed.with_basis(spline.basis)
+        l2, smoothness = L2 * l2_strength(n_rows) * spline.l2, SMOOTHNESS * penalty_strength(n_rows) * spline.smoothness
+        is_open = self.is_open
+        return changed.with_penalties(l2 if is_open.l2 else None, smoothness if is_open.smoothness else None)
+
+    def _with_model(self, setting: Setting, model: AnyModel, factor: float) -> Setting:
+        """Return a setting with another model; wide tables have none with a weight for every pair."""
+        changed = setting.with_model(model)
+        if self.is_open.l2:
+            changed = changed.with_l2(factor)
+        if isinstance(model, HigherOrderFM) and self.is_open.epochs:
+            changed = changed.with_epochs(2 * self._epochs(setting))
+        return changed
+
+    def _epochs(self, setting: Setting) -> int:
+        return setting.training.most_epochs(self.race.chunks.encoder.n_rows)
+
+    def _try_epochs(self, reserve: float = 0.0) -> None:
+        """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
+        best, fold = self.best, self.stage[0]
+        trained = self.race.results[best, fold].trained
+        if not self.is_open.epochs or trained is None:
+            return
+        epochs = self._epochs(best)
+        came = int(np.argmin([epoch.validation_loss for epoch in trained.history])) + 1
+        if came >= NEARLY_LAST * epochs:
+            self.contest([best.with_epochs(2 * epochs)], reserve)
+        elif came <= EARLY * epochs:
+            self.contest([best.with_epochs(max(MIN_EPOCHS, 2 * came))], reserve)
+
+    def _cross(self, lane: Setting) -> None:
+        """Try crosses one by one, then together; then resolutions by column."""
+        race = self.race
+
+        def loss(setting: Setting) -> float:
+            return race.loss(setting, self.stage)
+
+        self.contest([lane])
+        if lane not in self.pool:
+            return
+        chunks = race.encoded(lane)
+        best = lane
+        if len(self.is_open.crosses) >= 2 and self.left > race.seconds(lane, self.stage[0]):
+            try:
+                changes = find_changes(
+                    lane, chunks, self.given, self.is_open.crosses, self._rows_of_half(lane), self.progress
+                )
+            except Diverged:
+                return
+            changed = [(change, each) for change in changes if self._has_names(each := change.of(lane), change)]
+            self.contest([each for _, each in changed])
+            useful = [(change, each) for change, each in changed if each in self.pool and loss(each) < loss(lane)]
+            for change, _ in sorted(useful, key=lambda pair: loss(pair[1])):
+                together = change.of(best)
+                self.contest([together])
+                if together in self.pool and loss(together) < loss(best):
+                    best = together
+        self._try_resolutions(best)
+
+    def _rows_of_half(self, setting: Setting) -> int:
+        """Return how many rows to learn from where crosses are looked for: a share of the work that is left."""
+        seconds = HALF_EPOCHS * self.race.seconds(setting, 0) / (SHARE_OF_EPOCHS * self._epochs(setting))
+        n_rows = len(self.race.folds[0].learned)
+        return int(n_rows * min(1.0, max(self.budget.search / 10.0, self.left / 4.0) / max(seconds, 1e-9)))
+
+    def _has_names(self, setting: Setting, change: Change) -> bool:
+        """Return whether the numbers that a change takes as names have one name each."""
+        name, schema = change.name, self.race.encoded(setting).encoder.schema
+        return name in schema.names and has_one_name_per_number(schema, name)
+
+    def _try_resolutions(self, setting: Setting) -> None:
+        trained = self.race.results[setting, self.stage[0]].trained
+        if trained is None:
+            return
+        chunks = self.race.encoded(setting)
+        training = settings_for(setting.training, setting.schema, chunks.encoder.n_rows)
+        schema = suggest_resolutions(setting.model, chunks, trained.params, training, self.progress)
+        if schema is not None:
+            self.contest([replace(setting, schema=schema)])
+
+    # The result
+
+    def result(self, is_interrupted: bool = False) -> Found:
+        """Return the best setting with its fits, or a mixture of settings."""
+        race, best = self.race, self.finalists[0] if self.finalists else self.best
+        chosen = [best] if is_interrupted else self._mixed(best)
+        joined = best
+        if len(chosen) > 1 and (schema := join_schemas([each.schema for each in chosen])) is not None:
+            joined = replace(best, schema=schema)
+        new, members = race.encoded(joined), []
+        n_members = len(race.folds) if len(chosen) > 1 else self.n_members(best)
+        for each in chosen:
+            old = race.encoded(each)
+            for fold in self._folds_of(each)[:n_members]:
+                trained = race.results[each, fold].trained
+                if trained is not None and old is not new:
+                    moved = move_params(each.model, trained.params, old.encoder, new.encoder)
+                    trained = trained._replace(params=moved)
+                members += [] if trained is None else [trained]
+        sample = race.results[best, self.stage[0]].trained if (best, self.stage[0]) in race.results else None
+        return Found(joined, new, members, self.entries(chosen), is_interrupted, sample, tuple(chosen))
+
+    def _folds_of(self, setting: Setting) -> list[int]:
+        """Return the parts of all rows that a setting was fitted without."""
+        return [fold for fold in range(self.n_folds) if (setting, fold) in self.race.results]
+
+    def _mixed(self, best: Setting) -> list[Setting]:
+        """Return settings whose mean score is better than that of the best one, which is the first of them.
+
+        They have the same model, and were fitted to the same parts of the rows. One after the other is added that
+        lowers the loss of the judged rows the most.
+        """
+        race, folds = self.race, self._folds_of(best)
+        is_open = self.given.members is None and self.is_open.model
+        if not is_open or len(folds) < 2 or not isinstance(best.model, MIXABLE):
+            return [best]
+        others = [each for each in self.pool | dict.fromkeys(self.finalists) if self._folds_of(each) == folds]
+        others = [each for each in others if each.model == best.model and each.schema != best.schema]
+        chosen, loss = [best], race.loss(best, folds)
+        n_features = {each: race.encoded(each).encoder.layout.n_features for each in (best, *others)}
+
+        def is_small(settings: Sequence[Setting]) -> bool:
+            length = len(settings) * len(folds) * best.model.k
+            return length <= MAX_MIXED and length * sum(n_features[each] for each in settings) <= MAX_NUMBERS_OF_MIXTURE
+
+        while others := [each for each in others if is_small([*chosen, each])]:
+            losses = [race.loss_of_mean([*chosen, each], folds) for each in others]
+            least = int(np.argmin(losses))
+            schema = join_schemas([each.schema for each in (*chosen, others[least])])
+            if not loss - losses[least] > MIN_GAIN_OF_MIXTURE * abs(loss):  # Poisson losses can be negative
+                break
+            if schema is not None:
+                chosen, loss = [*chosen, others[least]], losses[least]
+            del others[least]
+        return chosen
+
+    def entries(self, chosen: Sequence[Setting]) -> tuple[SearchEntry, ...]:
+        """Return what was tried, the best first: those that were judged by more rows come before others."""
+        race, entries = self.race, []
+        for setting in dict.fromkeys(each for each, _ in race.results):
+            folds = sorted(race.folds_of(setting))
+            whole = [fold for fold in folds if fold < self.n_folds] or folds
+            loss, error = race.loss_and_error(setting, whole)
+            seconds = sum(race.results[setting, fold].seconds for fold in folds)
+            names = names_of_columns(setting.schema)
+            entries.append(
+                SearchEntry(
+                    model=str(setting.model),
+                    basis=setting.basis,
+                    l2=smallest_penalty(setting.training.l2, names),
+                    smoothness=smallest_penalty(setting.training.smoothness, names),
+                    n_columns=len(setting.schema.columns),
+                    crosses=setting.crosses,
+                    epochs=self._epochs(setting),
+                    loss=loss,
+                    error=error,
+                    folds=len(whole),
+                    seconds=round(seconds, 3),
+                    is_chosen=setting in chosen,
+                )
+            )
+        return tuple(sorted(entries, key=lambda entry: (not entry.is_chosen, -entry.folds, entry.loss)))

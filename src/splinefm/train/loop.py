@@ -1,0 +1,528 @@
+"""What to say about a run that diverged."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._parallel import count_threads
+from splinefm._wording import setting
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.engine import Engine, start_engine
+from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.optimizers import Group, Optimizer
+from splinefm.train.chunks import Chunks
+from splinefm.train.losses import Loss
+from splinefm.train.metrics import mean_and_error
+from splinefm.train.penalties import AdaptivePenalties, make_groups, unsmoothed_fields
+from splinefm.train.progress import SILENT, Progress, UntilStopped
+from splinefm.train.settings import (
+    L2,
+    RUNS,
+    SMOOTHNESS,
+    Callback,
+    Chunk,
+    Epoch,
+    Evidence,
+    FloatArray,
+    Penalty,
+    Run,
+    Trained,
+    Training,
+    by_name,
+    seeded,
+)
+
+# Settings that exceed their defaults by this factor are the first suspects when a run diverges.
+SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
+
+
+class Diverged(ValueError):
+    """Training diverged: the loss is NaN or infinite. The message says which setting to change.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> training = sf.Training(epochs=2, learning_rate=1e30, threads=1)
+    >>> sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
+    Traceback (most recent call last):
+    splinefm.train.loop.Diverged: training diverged in epoch 1: ... lower learning_rate (now 1e+30; ...)
+    """
+
+
+def divergence_advice(training: Training) -> str:
+    """Say what to change after a divergence: the settings far from their defaults, or else the usual ones."""
+    defaults = {"learning_rate": Training.learning_rate, "l2": L2, "smoothness": SMOOTHNESS}
+    now = {name: _largest(name, getattr(training, name), default) for name, default in defaults.items()}
+    too_large = [name for name, (_, value) in now.items() if value > SUSPICIOUS_FACTORS[name] * defaults[name]]
+    described = {name: f"{label} (now {value:g}; usually {defaults[name]:g})" for name, (label, value) in now.items()}
+    if too_large:
+        return "lower " + " and ".join(described[name] for name in too_large)
+    return f"lower {described['learning_rate']}, or raise {described['l2']} or {described['smoothness']}"
+
+
+def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
+    """Return the name of a setting (with the field, if given by field) and its largest value."""
+    found = by_name(penalty)
+    if not found:
+        return setting(name), penalty if isinstance(penalty, float) else default
+    field = max(found, key=found.__getitem__)
+    return f"{setting(name)} of {field!r}", found[field]
+
+
+def divergence_message(training: Training, epoch: int) -> str:
+    """Return the message of `Diverged` for an epoch, counted from 0."""
+    advice = divergence_advice(training)
+    return f"training diverged in epoch {epoch + 1}: the loss is not finite; {advice}"
+
+
+# The judge of epochs: which one is the best, and which later one is as good.
+
+# Standard errors by which the validation loss of an epoch may exceed the best one.
+TIE = 0.25
+
+
+class Judge:
+    """Compares epochs by the losses of the validation rows.
+
+    Where a few rows have most of the loss, the best epoch may be an early one by chance. A later epoch with a loss that
+    is larger by less than TIE standard errors is as good: it has seen the rows more often, at a lower learning rate.
+
+    Attributes
+    ----------
+    as_good : int
+        The last epoch that is as good as the best one, counted from 1.
+    """
+
+    def __init__(self, validation: Chunk | None) -> None:
+        self.validation, self.n_epochs, self.as_good = validation, 0, 0
+        self._least, self._losses = math.inf, np.zeros(0)
+
+    def look(self, engine: Engine, params: Params, loss: Loss) -> tuple[float, bool]:
+        """Return the validation loss of the next epoch, and whether the epoch is the best so far.
+
+        Without validation rows, the loss is NaN, and every epoch is better than those before.
+        """
+        self.n_epochs += 1
+        if self.validation is None:
+            self.as_good = self.n_epochs
+            return math.nan, True
+        score = engine.scores_of(params, self.validation.slots).astype(np.float64)
+        losses, weight = loss.value(self.validation.y, score), self.validation.sample_weight
+        value = float(np.average(losses, weights=weight))
+        is_best = value < self._least
+        if is_best:
+            self._least, self._losses = value, losses
+        if is_best or self._ties(losses, weight):
+            self.as_good = self.n_epochs
+        return value, is_best
+
+    def evidence(self, loss: Loss, start: float | FloatArray, training_loss: float) -> Evidence | None:
+        """Return what the validation rows tell of the best epoch, whose training rows had this loss."""
+        if self.validation is None or not len(self._losses):
+            return None
+        y, weight = self.validation.y, self.validation.sample_weight
+        constant = loss.value(y, np.full((len(y), *np.shape(start)), start))
+        value, error = mean_and_error(self._losses, weight)
+        gain, gain_error = mean_and_error(constant - self._losses, weight)
+        floor = loss.floor(y, weight) / float(weight.sum())
+        numbers = (training_loss, value, error, value + gain, gain_error, floor)
+        return Evidence(len(y), *numbers) if all(map(math.isfinite, numbers)) else None
+
+    def _ties(self, losses: FloatArray, weight: FloatArray) -> bool:
+        """Return whether the losses of an epoch differ from those of the best one by chance."""
+        if not len(self._losses):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):  # an epoch that diverges does not tie
+            mean, error = mean_and_error(losses - self._losses, weight)
+        return math.isfinite(error) and mean <= TIE * error
+
+
+# Passes over the rows: an engine, the order of its rows, and penalties that follow what it learns.
+
+Rows = Callable[[int], Iterable[Chunk]]
+
+
+class Problem(NamedTuple):
+    """What is learned, whatever the rows: the model, the fields with their penalties, and the loss."""
+
+    model: AnyModel
+    layout: SlotLayout
+    groups: list[list[Group]]
+    loss: Loss
+    start: float | FloatArray = 0.0
+    """What the bias starts at."""
+
+
+class Lesson(NamedTuple):
+    """What a trainee has after an epoch: its parameters, and the mean loss of the rows before it learned from them.
+
+    There are no parameters if training has diverged.
+    """
+
+    params: Params
+    loss: float
+    n_rows: int
+    rate: float
+    """The learning rate of the last step."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether training has not diverged."""
+        return math.isfinite(self.loss)
+
+
+@dataclass
+class Trainee:
+    """A model that learns from some rows, in another order in every epoch.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine with its parameters.
+    rows : callable
+        `rows(epoch)` yields the chunks of an epoch, counted from 0; each must fit in memory.
+    n_rows : int
+        Rows of an epoch.
+    loss : Loss
+        The loss to minimize.
+    training : Training
+        The settings, with the learning rate for the number of fields.
+    rng : Generator
+        Draws the order of the rows.
+    """
+
+    engine: Engine
+    rows: Rows
+    n_rows: int
+    loss: Loss
+    training: Training
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self.penalties = AdaptivePenalties(self.engine)
+
+    @classmethod
+    def begin(cls, problem: Problem, rows: Rows, n_rows: int, training: Training) -> Trainee:
+        """Return a trainee with initial parameters."""
+        rng, paced = seeded(training.seed), training.for_fields(len(problem.layout.fields))
+        return cls(make_engine(problem, paced, n_rows, rng), rows, n_rows, problem.loss, paced, rng)
+
+    def learn(self, epoch: int, progress: Progress) -> Lesson:
+        """Take the steps of an epoch; penalties then follow what was learned."""
+        rates, batches = self.training.rates(epoch, self.n_rows), _batches(self.rows(epoch), self.engine, self.rng)
+        loss, floor, seen, rate = _pass(self.engine, batches, self.loss, rates, progress)
+        if not math.isfinite(loss):
+            return Lesson({}, loss, seen, rate)
+        params = self.engine.params(averaged=self.training.average)
+        self.penalties.adapt(params["factors"], self.loss.dispersion(loss - floor))
+        return Lesson(params, loss, seen, rate)
+
+
+def make_engine(problem: Problem, training: Training, n_rows: int, rng: np.random.Generator) -> Engine:
+    """Return an engine with initial parameters."""
+    batch_size = training.rows_per_step(n_rows)
+    steps_per_epoch = max(1, n_rows // batch_size)
+    ema = math.exp(-2.0 / steps_per_epoch) if training.average else 0.0
+    optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
+    model, layout, groups, loss, start = problem
+    params = init_params(model, layout, rng, n_outputs=loss.n_outputs)
+    params["bias"][:] = np.reshape(start, (-1, 1)) if loss.n_outputs > 1 else start
+    return start_engine(
+        training.engine,
+        training.device,
+        model,
+        layout,
+        params,
+        loss.name,
+        optimizer,
+        groups,
+        batch_size,
+        training.threads,
+        loss.parameter,
+    )
+
+
+def _pass(
+    engine: Engine,
+    batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
+    loss: Loss,
+    rates: Callable[[int], float],
+    progress: Progress,
+) -> tuple[float, float, int, float]:
+    """Take a step on every batch, until the loss is no longer finite.
+
+    Returns the mean loss and its floor, the number of rows, and the last learning rate.
+    """
+    total, floor, weights, seen, rate = 0.0, 0.0, 0.0, 0, math.nan
+    for chunk, rows in batches:
+        schedule = np.array([rates(seen + at) for at in range(0, len(rows), engine.batch_size)])
+        weight, part, part_floor = train_on(engine, chunk, rows, schedule, engine.batch_size, loss)
+        total, floor, weights = total + part, floor + part_floor, weights + weight
+        seen, rate = seen + len(rows), float(schedule[-1])
+        progress.advance(len(rows), total / max(weights, 1e-300))
+        if not math.isfinite(total):
+            break
+    weights = max(weights, 1e-300)
+    return total / weights, floor / weights, seen, rate
+
+
+def train_on(
+    engine: Engine,
+    chunk: Chunk,
+    rows: npt.NDArray[np.int64],
+    rates: FloatArray,
+    batch_size: int,
+    loss: Loss,
+) -> tuple[float, float, float]:
+    """Train on some rows of a chunk; return their weight, their loss before the steps, and the floor of that loss."""
+    losses = engine.steps(chunk.slots, chunk.y, chunk.sample_weight, rows, rates, batch_size)
+    y, weight = chunk.y[rows], chunk.sample_weight[rows]
+    totals = np.add.reduceat(weight, np.arange(0, len(rows), batch_size))
+    return float(weight.sum()), float(losses @ totals), loss.floor(y, weight)
+
+
+def _batches(
+    chunks: Iterable[Chunk], engine: Engine, rng: np.random.Generator
+) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
+    """Yield the rows of every chunk in random order, several batches at a time."""
+    for chunk in chunks:
+        order = rng.permutation(len(chunk.slots))
+        for rows in in_groups(order, engine.batch_size, engine):
+            yield chunk, rows
+
+
+def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: Engine) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield whole batches, as many as the engine takes per call.
+
+    Between two calls, progress is reported and Ctrl-C is noticed.
+    """
+    size = batch_size * max(1, engine.rows_at_once // batch_size)
+    for at in range(0, len(order), size):
+        yield order[at : at + size]
+
+
+# The run on all rows beside the run that chooses its number of epochs.
+
+
+class Twin:
+    """Takes the epochs of a run on all rows in a thread of its own, while another run takes the same epochs.
+
+    The other run holds rows out and decides which epoch is to be kept. Steps on few rows hardly gain by a second
+    thread, and two runs do: both together take little longer than one, as opposed to one after the other. Parameters
+    are the same to the bit.
+
+    Parameters
+    ----------
+    trainee : Trainee
+        The model that learns from all rows.
+    """
+
+    def __init__(self, trainee: Trainee) -> None:
+        self.trainee = trainee
+        self.params: Params | None = None
+        self._diverged = False
+        self._progress = UntilStopped()
+        self._pool = ThreadPoolExecutor(1, "all-rows")
+        self._learning: Future[Lesson] | None = None
+
+    def __enter__(self) -> Twin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread, whatever it is doing."""
+        self._progress.stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch, counted from 0, and return at once."""
+        self._learning = None if self._diverged else self._pool.submit(self.trainee.learn, epoch, self._progress)
+
+    def end(self, keep: bool) -> None:
+        """Wait for the end of the epoch, and keep its parameters if the other run says so.
+
+        There are none of a run that has diverged before: `params` is None, and a run of its own will tell why.
+        """
+        lesson = None if self._learning is None else self._learning.result()
+        self._diverged = lesson is None or not lesson.is_finite
+        if keep:
+            self.params = None if lesson is None or self._diverged else lesson.params
+
+
+# The training loop: chunks of slots in, the best parameters and a history out.
+
+
+def train(
+    problem: Problem,
+    rows: Rows,
+    n_rows: int,
+    training: Training,
+    validation: Chunk | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+    stop_after: int | None = None,
+    run: Run = "first",
+    whole: Chunk | None = None,
+) -> Trained:
+    """Train a model on the rows of every epoch.
+
+    `rows(epoch)` yields the chunks of an epoch, counted from 0, with standardized targets; an epoch has `n_rows` rows,
+    and each chunk must fit in memory. `stop_after` ends the run after this many epochs without changing the learning
+    rate schedule. `whole` has all rows, validation rows included: a second model learns from them at the same time.
+
+    Returns the parameters of the epoch with the best validation loss (of the last epoch without validation rows), and
+    the history. Ctrl-C stops training within tenths of a second or 8,192 rows and keeps the best parameters so far.
+    A callback that returns True stops training after its epoch.
+    """
+    best, history, since, begin = None, [], 0, time.perf_counter()
+    trainee, twin = _begin(problem, rows, n_rows, training, whole)
+    judge = Judge(validation)
+    n_epochs, interrupted, left = stop_after or training.most_epochs(n_rows), False, ""
+    patience = training.most_waiting(n_rows)
+    try:
+        with twin or nullcontext():
+            for epoch in range(n_epochs):
+                progress.begin_epoch(epoch + 1, n_epochs, n_rows)
+                started = time.perf_counter()
+                if twin is not None:
+                    twin.begin(epoch)
+                lesson = trainee.learn(epoch, progress)
+                if not lesson.is_finite:
+                    raise Diverged(divergence_message(training, epoch))
+                now = time.perf_counter()
+                value, is_best = judge.look(trainee.engine, lesson.params, problem.loss)
+                speed = lesson.n_rows / (now - started)
+                history.append(Epoch(epoch + 1, lesson.loss, value, lesson.rate, speed, now - begin, run))
+                best, since = (lesson.params, 0) if is_best else (best, since + 1)
+                if twin is not None:
+                    twin.end(keep=judge.as_good == epoch + 1)
+                progress.end_epoch(history[-1], problem.loss)
+                if call_all(callbacks, history[-1]):
+                    interrupted = True
+                    progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
+                    break
+                if patience is not None and since >= patience:
+                    if run != "search":  # there are many, whose epochs are not shown
+                        progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
+                    break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        interrupted, left = True, f"the best epoch so far is kept ({len(history) - since} of {n_epochs})"
+    if best is None:
+        raise Diverged(divergence_message(training, len(history) - 1))
+    evidence = judge.evidence(problem.loss, problem.start, history[len(history) - 1 - since].train_loss)
+    on_all = None if twin is None else twin.params
+    return Trained(best, history, interrupted, judge.as_good, left, on_all, evidence)
+
+
+def _begin(
+    problem: Problem, rows: Rows, n_rows: int, training: Training, whole: Chunk | None
+) -> tuple[Trainee, Twin | None]:
+    """Return the model that learns, and the one that learns from all rows; they share the threads."""
+    if whole is None:
+        return Trainee.begin(problem, rows, n_rows, training), None
+    threads, every = count_threads(training.threads), [whole]
+    mine, other = (replace(training, threads=max(1, share)) for share in (-(-threads // 2), threads // 2))
+    twin = Twin(Trainee.begin(problem, lambda epoch: every, len(whole.y), other))
+    return Trainee.begin(problem, rows, n_rows, mine), twin
+
+
+def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
+    """Call every callback, and return whether one of them asks to stop.
+
+    Only True does: many functions happen to return something else.
+    """
+    answers = [callback(epoch) for callback in callbacks]
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+
+
+# Runs: a model trained on the rows of a table, with the penalties of its fields.
+
+# The most rows of a table that is trained on again with other fields.
+MOST_ROWS = 200_000
+# The most rows of a batch at which two runs at a time, with half of the threads each, take less time than one after the
+# other. Larger batches gain by threads, and the run on all rows also takes the epochs that are then thrown away.
+MOST_IN_PAIRS = 256
+# The most numbers in the vectors of a model, and the most bytes of encoded rows, of which two runs have two.
+MOST_NUMBERS_IN_PAIRS, MOST_BYTES_IN_PAIRS = 1 << 24, 1 << 26
+
+
+def run_training(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    rows: int,
+    epoch: Callable[[int], Iterable[Chunk]],
+    **options: Any,
+) -> Trained:
+    """Train on the chunks of every epoch, `rows` rows in all; `options` are those of `train`."""
+    groups = make_groups(chunks.encoder, training)
+    problem = Problem(model, chunks.encoder.layout, groups, chunks.loss, chunks.start)
+    return train(problem, epoch, rows, training, **options)
+
+
+def train_part(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+    run: Run = "first",
+    whole: Chunk | None = None,
+) -> Trained:
+    """Train on the training rows, and choose the best epoch on the validation rows; `whole` is that of `train`."""
+    options = {
+        "validation": chunks.validation,
+        "callbacks": callbacks,
+        "progress": progress,
+        "run": run,
+        "whole": whole,
+    }
+    return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
+
+
+def rows_of_twin(model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback]) -> Chunk | None:
+    """Return all rows if the run on them is to be taken at the same time as the one before it, else None.
+
+    Callbacks hear of one run after the other.
+    """
+    may_twin = training.refit_on_all and not callbacks
+    return chunks.whole() if may_twin and pay_in_pairs(model, chunks, training, chunks.n_rows) else None
+
+
+def pay_in_pairs(model: AnyModel, chunks: Chunks, training: Training, rows: int) -> bool:
+    """Return whether two runs at a time on so many rows take less time than one after the other with all threads.
+
+    They take more memory, so large models and many encoded rows are left alone.
+    """
+    layout, kept = chunks.encoder.layout, chunks.kept
+    n_numbers = chunks.loss.n_outputs * layout.n_features * model.width(len(layout.fields))
+    return (
+        training.engine == "cpu"
+        and count_threads(training.threads) > 1
+        and training.rows_per_step(rows) <= MOST_IN_PAIRS
+        and n_numbers <= MOST_NUMBERS_IN_PAIRS
+        and kept is not None
+        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES_IN_PAIRS
+    )
+
+
+def best_epoch(trained: Trained) -> Epoch:
+    """Return the epoch whose parameters were kept."""
+    return min(trained.history, key=lambda epoch: epoch.validation_loss)
+
+
+def settings_for(training: Training, schema: Schema, n_rows: int) -> Training:
+    """Return the settings of training with the defaults filled in for a table of `n_rows` rows with these fields."""
+    return training.for_table(schema.names, n_rows, unsmoothed_fields(schema.resolved))

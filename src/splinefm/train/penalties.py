@@ -1,0 +1,117 @@
+"""Penalties on the parameters: which features share one, and how penalties follow what was learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.bases.basis import smoothing
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
+from splinefm.model.engine import Engine
+from splinefm.model.optimizers import Group
+from splinefm.train.settings import LINEAR_L2, Training, penalty_by_field
+
+# Lower bound of the vector length that a penalty is divided by: it bounds the penalty.
+MIN_LENGTH = 0.01
+
+
+def unsmoothed_fields(fields: Iterable[Field]) -> list[str]:
+    """Return the names of fields that are not smoothed by default: tensor products.
+
+    Their resolutions and the L2 penalty shrink them. Smoothness made them worse on all tables: see docs/decisions.md.
+    """
+    return [item.name for item in fields if isinstance(item, Cross) and item.is_tensor]
+
+
+def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
+    """Return the groups of each field's features with their penalties.
+
+    Tokens and categories have an L2 penalty; the basis functions of splines are smoothed as well.
+    """
+    names, order = encoder.layout.names, training.smoothness_order
+    training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.fields))
+    penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
+    groups: list[list[Group]] = []
+    for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
+        plain = Group(layout.n_features, l2, LINEAR_L2 * l2)
+        if isinstance(item, Cross):
+            groups.append(_of_cross(item, plain, smoothness, order))
+            continue
+        if not isinstance(item, Numerical):
+            groups.append([plain])
+            continue
+        of_field = [replace(plain, size=item.n_tokens)] if item.n_tokens else []
+        smooth = replace(plain, order=order, periodic=bool(getattr(item.basis, "periodic", False)))
+        for size, weight in zip(item.basis.sizes, smoothing(item.basis, order), strict=True):
+            is_smooth = size > order and weight > 0.0
+            block = replace(smooth, smoothness=smoothness * weight) if is_smooth else plain
+            of_field.append(replace(block, size=size))
+        groups.append(of_field)
+    return groups
+
+
+def _of_cross(cross: Cross, plain: Group, smoothness: float, order: int) -> list[Group]:
+    """Return the groups of a cross: its splines are smoothed along every number."""
+    if not cross.numbers or (cross.categories and len(cross.levels) > 1):  # resolutions of a cell are neighbors
+        return [plain]
+    n_cells = plain.size // cross.block
+    groups = []
+    for bases, sizes in zip(cross.levels, cross.level_sizes, strict=True):
+        group = replace(plain, size=n_cells * math.prod(sizes))
+        weights = [smoothing(basis, order)[0] for basis in bases]
+        if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
+            periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
+            group = replace(group, smoothness=smoothness, order=order, periodic=periodic, shape=sizes)
+        groups.append(group)
+    return groups
+
+
+class AdaptivePenalties:
+    """Penalties that adapt to what was learned: larger for groups of short vectors, all proportional to the noise.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine to set penalties of. Its current penalties are the base values.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.base = engine, engine.penalty
+
+    def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:
+        """Set the engine's penalties for the next epoch."""
+        base, model = self.base, self.engine.model
+        end = factors.shape[-1] - model.third
+        # A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other
+        # models have one vector for all fields. Its penalty is therefore divided by the number of fields.
+        parts = end // model.part_size(len(self.engine.layout.fields))
+        # The penalty of a mean is the mean of those of its members: of its vectors, each has a share. The root of the
+        # number of members is in the length.
+        parts *= model.members
+        length, length_third = math.sqrt(parts) * self._lengths(factors[..., :end]), self._lengths(factors[..., end:])
+        penalty = base._replace(
+            l2=(dispersion * base.l2 / np.maximum(length, MIN_LENGTH)).astype(np.float32),
+            l2_third=(dispersion * base.l2_third / np.maximum(length_third, MIN_LENGTH)).astype(np.float32),
+            l2_linear=(dispersion * base.l2_linear).astype(np.float32),
+            smoothness=(dispersion / model.members * base.smoothness).astype(np.float32),
+        )
+        self.engine.set_penalty(penalty)
+
+    def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
+        # Not the sum of an array of squares, which would be as large as that of the vectors.
+        squares = np.einsum("...k,...k->...", factors, factors, dtype=np.float64).reshape(-1, factors.shape[-2])
+        begin, size = self.base.begin, self.base.end - self.base.begin
+        mean = np.zeros(len(begin))
+        # Groups follow each other without gaps, but some may be empty, which `reduceat` does not know.
+        filled = size > 0
+        if filled.any():
+            mean[filled] = np.add.reduceat(squares.mean(axis=0), begin[filled]) / size[filled]
+        return np.sqrt(mean)

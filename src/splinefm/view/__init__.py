@@ -1,1 +1,0 @@
-"""Exact curves and surfaces of a segment."""
