@@ -110,7 +110,7 @@ test-isa: native $(VENV)/.test  ## test the kernels on each instruction set that
 	  SPLINEFM_ISA=$$isa $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(KERNEL_TESTS) || exit 1; \
 	done
 
-KERNEL_TESTS := tests/native tests/model tests/serve/test_scorer.py tests/serve/test_same_bits.py tests/explain/test_explain.py tests/rank
+KERNEL_TESTS := tests/native tests/model tests/serve/test_scorer.py tests/serve/test_same_bits.py tests/inspect/test_explain.py tests/rank
 
 sanitize: sanitize-address sanitize-thread  ## test the loops with sanitizers (needs GCC and its sanitizers)
 
@@ -156,9 +156,9 @@ on_sanitized = OPENBLAS_NUM_THREADS=1 PYTHONPATH=$(abspath build/$1/package) SPL
 
 # Left out: a test that is slow because of the shap package and, with threads, one that runs the threads of torch.
 SANITIZED_address := $(KERNEL_TESTS) tests/encode/test_loops.py tests/encode/fields/test_fields.py tests/encode/transforms/test_sketch.py \
-  tests/encode/test_encoder.py tests/export/test_scorer_file.py --deselect tests/explain/test_explain.py::test_shapley_values_equal_those_of_the_shap_package
+  tests/encode/test_encoder.py tests/export/test_scorer_file.py --deselect tests/inspect/test_explain.py::test_shapley_values_equal_those_of_the_shap_package
 SANITIZED_baseline := tests/model/test_engine.py tests/native/test_engine_border.py tests/native/test_explain_terms.py
-SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_scorer.py tests/explain/test_explain.py \
+SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_scorer.py tests/inspect/test_explain.py \
   tests/rank/test_index.py tests/encode/test_encoder.py -k 'native or test_engine or thread or TestEveryModel' \
   --deselect tests/model/test_engine.py::TestCpuEngine::test_a_whole_gradient_is_that_of_automatic_differentiation
 

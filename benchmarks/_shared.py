@@ -190,7 +190,7 @@ def criteo_schema(names: Iterable[str]) -> Any:
 def random_model(encoder: Any, model: Any) -> Any:
     """Return a `Fitted` with random parameters: training would make no difference to the time."""
     import splinefm as sf
-    from splinefm.model.family import init_params
+    from splinefm.model.family.parameters import init_params
     from splinefm.train.losses import Loss
 
     rng = np.random.default_rng(1)

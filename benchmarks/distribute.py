@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scale
 from _shared import N_CATEGORICAL, N_NUMERICAL, Result, finish, make_parser, peak_bytes, say
-from train import BATCH, LEARNING_RATE, make_data
 
-from splinefm.model.family import FwFM, init_params
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.parameters import init_params
+from train import BATCH, LEARNING_RATE, make_data
 
 MODEL = FwFM(16)
 RANKS = (1, 2, 4)

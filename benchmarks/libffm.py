@@ -28,7 +28,8 @@ import numpy.typing as npt
 from _shared import Result, finish, make_parser, say, zipf_ranks
 
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
-from splinefm.model.family import FFM, init_params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.parameters import init_params
 
 FIELDS, FEATURES, BATCH, THREADS = 39, 100_000, 4096, 2
 

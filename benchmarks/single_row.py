@@ -60,7 +60,7 @@ import time; begin = time.perf_counter()
 import numpy as np
 import splinefm as sf
 from splinefm.train.losses import Loss
-from splinefm.model.family import init_params
+from splinefm.model.family.parameters import init_params
 schema = sf.Schema([sf.Numerical("x", sf.MinMax()), sf.Categorical("c")])
 encoder = sf.fit_encoder(schema, {"x": [0.0, 1.0], "c": ["a", "b"]})
 params = init_params(sf.FwFM(16), encoder.layout, np.random.default_rng(0))

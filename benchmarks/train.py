@@ -34,7 +34,14 @@ from _shared import N_CATEGORICAL, N_NUMERICAL, SEGMENTS, finish, make_parser, s
 
 from splinefm.encode.bases.splines import cardinal_splines
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, init_params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.parameters import init_params
 
 FEATURES, DEGREE = 1_000_000, 3
 BATCH, LEARNING_RATE, THREADS = 4096, 0.01, 2

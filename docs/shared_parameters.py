@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-HOME = "learn.estimators.parameters"
+HOME = "fit.parameters"
 PARTS = {"{model}": "_MODEL", "{settings}": "_SETTINGS", "{attributes}": "_ATTRIBUTES"}
 
 
@@ -25,8 +25,8 @@ class SharedParameters(griffe.Extension):
         texts = {mark: ast.literal_eval(str(pkg[HOME][name].value)) for mark, name in PARTS.items()}
         shared = pkg[HOME]["SplineFMParameters"].members["__init__"].parameters
         for estimator in (
-            pkg["learn.estimators.classifier.SplineFMClassifier"],
-            pkg["learn.estimators.regressor.SplineFMRegressor"],
+            pkg["fit.estimators.SplineFMClassifier"],
+            pkg["fit.estimators.SplineFMRegressor"],
         ):
             for mark, text in texts.items():
                 estimator.docstring.value = estimator.docstring.value.replace(f"{mark}\n", textwrap.dedent(text))
@@ -46,9 +46,9 @@ def with_default(package: griffe.Module, parameter: griffe.Parameter) -> griffe.
     """The parameter with the value of its default, such as 20 instead of `Training.epochs`."""
     default = str(parameter.default)
     if default == "_VALIDATION":
-        default = str(package["learn.fitting.fit_model"].parameters["validation"].default)
+        default = str(package["fit.fitting.fit_model"].parameters["validation"].default)
     elif default.startswith("Training."):
-        default = str(package["learn.training.Training"].members[default.removeprefix("Training.")].value)
+        default = str(package["train.settings.Training"].members[default.removeprefix("Training.")].value)
         described = re.match(r"field\(default=([^,)]+)", default)  # a dataclass field with other settings, too
         default = described[1] if described else default
     return griffe.Parameter(parameter.name, annotation=parameter.annotation, kind=parameter.kind, default=default)

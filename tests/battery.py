@@ -21,7 +21,13 @@ from scipy.special import huber
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.train.losses import FORMULAS, Loss
 from support import THOROUGH, all_models, examples, random_params, shop_schema, shop_table

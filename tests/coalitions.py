@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 
 
 def scores(fitted, table):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import settings
 
 import splinefm as sf
-from splinefm.model.family import init_params
+from splinefm.model.family.parameters import init_params
 from splinefm.train.losses import Loss
 
 # `make test THOROUGH=1` sets it.

@@ -110,8 +110,8 @@ def test_the_reference_has_the_parameters_that_the_estimators_share(site):
     """Griffe does not run the decorator that completes their docstrings."""
     extensions = site.griffe.load_extensions(DOCS / "shared_parameters.py")
     package = site.griffe.load("splinefm", search_paths=[str(ROOT / "src")], extensions=extensions)
-    for name in ("classifier.SplineFMClassifier", "regressor.SplineFMRegressor"):
-        estimator = package[f"learn.estimators.{name}"]
+    for name in ("SplineFMClassifier", "SplineFMRegressor"):
+        estimator = package[f"fit.estimators.{name}"]
         at_run_time = getattr(sf, estimator.name)
         assert estimator.docstring.value == inspect.getdoc(at_run_time)
         expected = inspect.signature(at_run_time).parameters

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
-# What each folder may import beside itself. The path of the data comes first; the folders that a fitted model is good
-# for do not know each other; the doors come last.
-PATH = ["encode", "model", "learn"]
-GOOD_FOR = ["view", "explain", "rank", "export", "distribute"]
-DOORS_LAST = ["plots", "explore", "serve", "report", "cli"]
+# What each folder may import beside itself: the path of the data comes first, then what people do with a fitted model
+# (these folders do not know each other), then the entry points.
+PATH = ["encode", "model", "train", "search", "store", "update", "fit", "tuning"]
+USES = ["inspect", "rank", "export", "distribute"]
+ENTRY_POINTS = ["plots", "explore", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:i] for i, folder in enumerate(PATH)}
-ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
-ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:i] for i, folder in enumerate(DOORS_LAST)}
-SHARED = {"_cached", "_checks", "_core", "_memory", "_parallel", "_reading", "_wording", "_writing"}
+ALLOWED |= dict.fromkeys(USES, PATH)
+ALLOWED |= {folder: PATH + USES + ENTRY_POINTS[:i] for i, folder in enumerate(ENTRY_POINTS)}
+SHARED = {"_arrays", "_cached", "_checks", "_core", "_files", "_memory", "_parallel", "_wording"}
 OPTIONAL = [
     "torch",
     "torchrec",
@@ -38,20 +38,19 @@ OPTIONAL = [
     "playwright",
 ]
 FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute/",)}
-# The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of
-# estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
-# modules need each other in one direction only.
-DOORS = [
-    ("learn/fitted.py", "splinefm.inspect.curves"),
-    ("learn/fitted.py", "splinefm.inspect.segment"),
-    ("learn/fitted.py", "splinefm.inspect.curves"),
-    ("learn/fitted.py", "splinefm.serve.scorer"),
-    ("learn/fitted.py", "splinefm.export.libffm"),
-    ("learn/fitted.py", "splinefm.export.onnx.model"),
-    ("learn/fitted.py", "splinefm.export.scorer"),
-    ("learn/fitted.py", "splinefm.export.tables"),
-    ("learn/estimators/importances.py", "splinefm.inspect.terms"),
-    ("learn/estimators/importances.py", "splinefm.inspect.shapley"),
+# The imports against the order of the folders: methods that users look for on the model that they hold, such as
+# `Fitted.segment`, and `feature_importances_` of estimators. They import when they are called.
+LATE_IMPORTS = [
+    ("train/fitted.py", "splinefm.export.libffm"),
+    ("train/fitted.py", "splinefm.export.onnx.model"),
+    ("train/fitted.py", "splinefm.export.scorer"),
+    ("train/fitted.py", "splinefm.export.tables"),
+    ("train/fitted.py", "splinefm.inspect.curves"),
+    ("train/fitted.py", "splinefm.inspect.segment"),
+    ("train/fitted.py", "splinefm.serve.scorer"),
+    ("train/fitted.py", "splinefm.store.model_file"),
+    ("fit/estimators.py", "splinefm.inspect.shapley"),
+    ("fit/estimators.py", "splinefm.inspect.terms"),
     ("distribute/__main__.py", "splinefm.cli.ranks"),
 ]
 
@@ -96,7 +95,7 @@ def test_a_folder_imports_only_what_comes_before_it(folder):
     for path in (SOURCE / folder).rglob("*.py"):
         where = path.relative_to(SOURCE).as_posix()
         for name in imported_modules(path):
-            if name.split(".")[0] != "splinefm" or (where, name) in DOORS:
+            if name.split(".")[0] != "splinefm" or (where, name) in LATE_IMPORTS:
                 continue
             assert name != "splinefm", f"{where} imports the package itself, which imports everything"
             assert name.split(".")[1] in allowed, f"{where} imports {name}"
@@ -206,7 +205,7 @@ table = {"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}
 sf.fit_encoder(sf.infer_schema(table), table).encode(table)
 """,
     "ItemIndex": "sf.ItemIndex",
-    "estimators": "import splinefm.fit.estimators, splinefm.fit.estimators",
+    "estimators": "import splinefm.fit.estimators",
     "tune": "sf.tune",
     "view": """
 import contextlib, io
@@ -259,6 +258,6 @@ def test_nothing_is_loaded_in_vain(loaded, step, not_needed):
     assert loaded[step].isdisjoint(not_needed)
 
 
-def test_the_door_to_the_views_is_not_taken_by_an_import(loaded):
-    doors = ("splinefm.view", "splinefm.serve", "splinefm.explain", "splinefm.export")
-    assert not [name for name in loaded["estimators"] if name.startswith(doors)]
+def test_late_imports_are_late(loaded):
+    late = ("splinefm.inspect", "splinefm.serve", "splinefm.export")
+    assert not [name for name in loaded["estimators"] if name.startswith(late)]

@@ -12,7 +12,7 @@ from splinefm._checks import check_count
 from splinefm._memory import check_memory, free_memory
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import check_model_memory, init_params
+from splinefm.model.family.parameters import check_model_memory, init_params
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 import splinefm as sf
 from splinefm import _files as _writing
-from splinefm._files import new_file, noting, replacing, replacing_folder
+from splinefm._files import new_file, record_replacements, replacing, replacing_folder
 
 ABANDONED = ".m.sfm.0123456789abcdef.part"
 
@@ -193,7 +193,7 @@ def test_the_description_of_a_libffm_model_says_which_file_it_is_of(tmp_path):
 
 
 def test_only_what_has_its_name_counts_as_written(tmp_path, monkeypatch):
-    with noting() as written:
+    with record_replacements() as written:
         with replacing(tmp_path / "a") as file:
             file.write(b"new")
         with replacing_folder(tmp_path / "folder"):

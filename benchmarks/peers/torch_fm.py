@@ -15,7 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from splinefm.encode.slots import Slots
-from splinefm.model.family import FFM, FM, FmFM, FwFM, Params
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
 
 VARIANTS = ("adagrad, sparse", "adam, sparse", "adamw, dense fused")
 

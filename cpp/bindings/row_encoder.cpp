@@ -71,7 +71,7 @@ void add_window(EncoderOwner& self, std::int64_t segments, Numbers edges,
 Names make_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> text, std::int64_t first,
                  std::int64_t unseen, std::int64_t missing) {
     const std::int64_t* const at = numbers(offsets, "offsets");
-    check(offsets.size() >= 1 && offsets.size() <= MOST_NAMES, "offsets must be one more than there are names");
+    check(offsets.size() >= 1 && offsets.size() <= MAX_NAMES, "offsets must be one more than there are names");
     const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
     const char* const bytes = reinterpret_cast<const char*>(text.data());
     const Strings names{at, bytes, bytes + text.size(), n};
@@ -123,14 +123,14 @@ void add_cross(EncoderOwner& self, std::int64_t first, const EncoderOwner& owner
     const std::int64_t* const size = numbers(sizes, "sizes");
     field.sizes.assign(size, size + sizes.size());
     const auto n_names = static_cast<std::size_t>(static_cast<std::int64_t>(field.parts.size()) - field.n_numbers());
-    check(buckets >= 0 && buckets <= MOST_FEATURES, "buckets must not be negative");
+    check(buckets >= 0 && buckets <= MAX_FEATURES, "buckets must not be negative");
     if (n_names && buckets) {
         const std::int64_t* const m = numbers(multipliers, "multipliers");
         field.cells = Buckets{buckets, {m, m + multipliers.size()}, prime};
         field.n_cells = buckets;
     } else if (n_names) {
         const std::int32_t* const features = numbers(cells, "cells");
-        check(cells.shape(1) == n_names && cells.shape(0) <= MOST_FEATURES, "cells must have a column for every name");
+        check(cells.shape(1) == n_names && cells.shape(0) <= MAX_FEATURES, "cells must have a column for every name");
         field.cells = Cells({features, features + cells.size()}, static_cast<std::int64_t>(n_names));
         field.n_cells = static_cast<std::int64_t>(cells.shape(0));
     }
@@ -144,7 +144,7 @@ void add_cross(EncoderOwner& self, std::int64_t first, const EncoderOwner& owner
 
 Array<std::int32_t> cell_places(In2<std::int32_t> cells) {
     const std::int32_t* const features = numbers(cells, "cells");
-    check(cells.shape(0) <= MOST_FEATURES, "cells must be fewer than 2^31");
+    check(cells.shape(0) <= MAX_FEATURES, "cells must be fewer than 2^31");
     const Cells table({features, features + cells.size()}, std::max<std::int64_t>(1, cells.shape(1)));
     return give(std::vector(table.table().begin(), table.table().end()));
 }
@@ -214,7 +214,7 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     Terms terms(self.encoder.most_terms());
     terms.keep_zeros = true;
     RowWorkspace workspace(self.encoder.n_fields());
-    read_row(self, source, nullptr, MOST_FEATURES, workspace, terms);
+    read_row(self, source, nullptr, MAX_FEATURES, workspace, terms);
     terms.features.resize(terms.n_terms);
     terms.weights.resize(terms.n_terms);
     terms.ends.resize(terms.n_units + 1);

@@ -14,7 +14,7 @@ namespace {
 template <class T> using In3 = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using AnyPanels = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-void demand(bool holds, const char* message) {
+void require(bool holds, const char* message) {
     if (!holds) throw nb::value_error(message);
 }
 
@@ -36,9 +36,9 @@ template <> constexpr Storage STORAGE<std::int8_t> = Storage::int8;
 
 template <class Number>
 Catalog of_vectors(const In3<Number>& panels, const In<float>& scales, const In<float>& offsets, std::int64_t n_rows) {
-    demand(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
-    demand(scales.size() == 0 || static_cast<std::int64_t>(scales.size()) >= n_rows,
-           "scales must be those of all rows, or none");
+    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
+    require(scales.size() == 0 || static_cast<std::int64_t>(scales.size()) >= n_rows,
+            "scales must be those of all rows, or none");
     const VectorItems items{.storage = STORAGE<Number>,
                             .panels = numbers(panels, "panels"),
                             .n_panels = extent(panels, 0),
@@ -52,10 +52,10 @@ Catalog of_vectors(const In3<Number>& panels, const In<float>& scales, const In<
 
 Catalog of_effects(const In3<std::int32_t>& starts, const In3<float>& weights, const In2<std::int64_t>& windows,
                    const In<float>& offsets, std::int64_t n_rows) {
-    demand(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
-    demand(windows.shape(1) == 4 && windows.shape(0) == starts.shape(1), "windows must be of shape (windows, 4)");
-    demand(weights.shape(0) == starts.shape(0) && weights.shape(2) == starts.shape(2),
-           "starts and weights must be of the same panels");
+    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
+    require(windows.shape(1) == 4 && windows.shape(0) == starts.shape(1), "windows must be of shape (windows, 4)");
+    require(weights.shape(0) == starts.shape(0) && weights.shape(2) == starts.shape(2),
+            "starts and weights must be of the same panels");
     const EffectItems items{.starts = numbers(starts, "starts"),
                             .weights = numbers(weights, "weights"),
                             .windows = reinterpret_cast<const Window*>(numbers(windows, "windows")),
@@ -73,7 +73,7 @@ search(const Catalog& self, const In2<float>& requests, const In<float>& constan
        std::int64_t capacity, const In<std::int64_t>& visit, const In<std::uint8_t>& keep,
        const In<std::int32_t>& codes, const In<std::uint8_t>& wanted, int threads) {
     const std::int64_t n_rows = self.top_k->n_rows();
-    demand(keep.size() == 0 || static_cast<std::int64_t>(keep.size()) >= n_rows, "keep must be of all rows, or empty");
+    require(keep.size() == 0 || static_cast<std::int64_t>(keep.size()) >= n_rows, "keep must be of all rows, or empty");
     const std::int64_t* panels = numbers(visit, "visit");
     const Wish wish{.k = k,
                     .capacity = capacity,
@@ -105,8 +105,8 @@ void effects_of(const In3<float>& panels, std::int64_t n_rows, const In2<float>&
                            .scales = nullptr,
                            .offsets = nullptr,
                            .n_rows = n_rows};
-    demand(extent(queries, 1) == rows.length, "queries must be as long as features");
-    demand(extent(out, 0) >= n_rows && out.shape(1) == queries.shape(0), "out must be of shape (rows, queries)");
+    require(extent(queries, 1) == rows.length, "queries must be as long as features");
+    require(extent(out, 0) >= n_rows && out.shape(1) == queries.shape(0), "out must be of shape (rows, queries)");
     const float* query = numbers(queries, "queries");
     float* written = numbers(out, "out");
     nb::gil_scoped_release released;

@@ -100,7 +100,7 @@ template <class Call> int guarded(sfm_error* error, Call&& call) noexcept {
     }
 }
 
-inline void demand(bool holds, const char* message) {
+inline void require(bool holds, const char* message) {
     if (!holds) throw Problem(SFM_ERROR_ARGUMENT, message);
 }
 

@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "numbers of files are 
 constexpr unsigned char MAGIC[8] = {0x89, 'S', 'F', 'S', '\r', '\n', 0x1a, '\n'};
 constexpr std::uint32_t VERSION = 1;
 constexpr std::size_t HEADER = 32, ENTRY = 24, LINE = 64;
-constexpr std::uint32_t MOST_SECTIONS = 64;
+constexpr std::uint32_t MAX_SECTIONS = 64;
 
 template <class T> T read(std::span<const std::byte> bytes, std::size_t at) {
     T value;
@@ -97,7 +97,7 @@ Image::Image(std::span<const std::byte> bytes) {
                                           ", this library reads version " + std::to_string(VERSION) +
                                           "; export the model again, or use a matching library");
     if (read<std::uint64_t>(bytes, 16) != bytes.size()) damaged("it has another size than it says");
-    if (n > MOST_SECTIONS || bytes.size() < HEADER + n * ENTRY) damaged("its section table is cut short");
+    if (n > MAX_SECTIONS || bytes.size() < HEADER + n * ENTRY) damaged("its section table is cut short");
     std::array<std::byte, HEADER> header;
     std::memcpy(header.data(), bytes.data(), HEADER);
     std::memset(header.data() + 24, 0, 4);

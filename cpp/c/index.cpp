@@ -11,8 +11,8 @@
 namespace splinefm::c {
 namespace {
 
-constexpr std::int64_t MOST_ITEMS = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t MOST_WORKSPACE = std::int64_t{1} << 28;  // numbers
+constexpr std::int64_t MAX_ITEMS = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t MAX_WORKSPACE = std::int64_t{1} << 28;  // numbers
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
 // Whether there are a · b · c of something; none of them is negative.
@@ -45,7 +45,7 @@ Index::Index(const Image& image, const Plan& plan) {
     if (plan.outputs.size() > 1) damaged("an index of a model of several classes");
     Cursor cursor(image, Section::index, Section::index_tables);
     read_fields(cursor, plan);
-    n = cursor.integer(0, MOST_ITEMS);
+    n = cursor.integer(0, MAX_ITEMS);
     panel = read_panel(cursor);
     offsets = image.numbers<float>(Section::offsets);
     check_offsets();
@@ -54,7 +54,7 @@ Index::Index(const Image& image, const Plan& plan) {
     const RowParams& params = plan.outputs.front().params;
     const std::int64_t products = cursor.integer(0, params.order);
     const std::int64_t most = plan.encoder.most_terms() + params.n_fields + products + params.order + 4;
-    if (params.width > MOST_WORKSPACE / most) damaged("a context has too many terms");
+    if (params.width > MAX_WORKSPACE / most) damaged("a context has too many terms");
     const std::int64_t length = cursor.integer(0, params.width * (params.n_fields + params.order));
     std::vector<char> of_context(of_items.size());
     std::transform(of_items.begin(), of_items.end(), of_context.begin(), [](char own) { return !own; });
@@ -151,7 +151,7 @@ void Index::read_effects(Cursor& cursor, const Image& image, const RowParams& pa
                           .first = n_effects});
         features = features.subspan(static_cast<std::size_t>(n_panels * size * length));
         n_effects += up_to(rows, STEP);
-        if (n_effects > MOST_WORKSPACE) damaged("items have too many features");
+        if (n_effects > MAX_WORKSPACE) damaged("items have too many features");
     }
     if (!features.empty()) damaged("there are features of no field");
     const auto numbers = cursor.array<std::int64_t>();
@@ -208,12 +208,12 @@ std::int64_t Index::find(const sfm_value& wanted) const {
 // Which items may be found; `visit` are the panels to look at.
 Filter Index::select(const sfm_filter& filter, Search& work, Visit& visit) const {
     Filter only{.keep = nullptr, .codes = codes.data(), .wanted = nullptr, .n_codes = 0, .n_wanted = 0};
-    const auto demand = [](bool holds, const char* message) {
+    const auto require = [](bool holds, const char* message) {
         if (!holds) throw Problem(SFM_ERROR_ARGUMENT, message);
     };
-    demand(filter.allowed || !filter.n_allowed, "allowed is NULL");
-    demand(filter.excluded || !filter.n_excluded, "excluded is NULL");
-    demand(filter.groups || !filter.n_groups, "groups is NULL");
+    require(filter.allowed || !filter.n_allowed, "allowed is NULL");
+    require(filter.excluded || !filter.n_excluded, "excluded is NULL");
+    require(filter.groups || !filter.n_groups, "groups is NULL");
     if (filter.allowed || filter.n_excluded) {
         std::uint8_t* const keep = room(work.keep, up_to(n, STEP));
         std::fill(keep, keep + up_to(n, STEP), filter.allowed ? 0 : 1);
@@ -233,13 +233,13 @@ Filter Index::select(const sfm_filter& filter, Search& work, Visit& visit) const
         }
     }
     if (filter.groups) {
-        demand(has_groups, "the index has no groups; rebuild it with groups");
+        require(has_groups, "the index has no groups; rebuild it with groups");
         const auto n_groups = static_cast<std::int64_t>(group_names.size());
         std::uint8_t* const wanted = room(work.wanted, n_groups + 1);
         std::fill(wanted, wanted + n_groups + 1, 0);
         for (std::size_t i = 0; i < filter.n_groups; ++i) {
             const sfm_value& group = filter.groups[i];
-            demand(group.kind == SFM_TEXT && (group.of.text || !group.size), "groups must be SFM_TEXT");
+            require(group.kind == SFM_TEXT && (group.of.text || !group.size), "groups must be SFM_TEXT");
             const std::string_view name(group.size ? group.of.text : "", static_cast<std::size_t>(group.size));
             const auto found = std::find(group_names.begin(), group_names.end(), name);
             if (found == group_names.end())

@@ -41,9 +41,9 @@ const char* sfm_index_group_name(const sfm_scorer* scorer, size_t group) {
 int32_t sfm_index_top_k(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* context, size_t k,
                         const sfm_filter* filter, sfm_value* ids, float* scores, size_t* n_found, sfm_error* error) {
     return guarded(error, [&] {
-        demand(scorer && context && n_found, "scorer, context or n_found is NULL");
-        demand(scorer->index.has_value(), "the file has no index; export it with export_scorer(path, index=index)");
-        demand(k == 0 || (ids && scores), "ids or scores is NULL");
+        require(scorer && context && n_found, "scorer, context or n_found is NULL");
+        require(scorer->index.has_value(), "the file has no index; export it with export_scorer(path, index=index)");
+        require(k == 0 || (ids && scores), "ids or scores is NULL");
         const Index& index = *scorer->index;
         const Lent lent(*scorer, workspace);
         sfm_workspace& work = *lent;

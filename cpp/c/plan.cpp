@@ -12,8 +12,8 @@
 namespace splinefm::c {
 namespace {
 
-constexpr std::int64_t MOST_FIELDS = 1 << 14, MOST_OUTPUTS = 1 << 16;
-constexpr std::int64_t MOST_WORKSPACE = std::int64_t{1} << 28;  // numbers
+constexpr std::int64_t MAX_FIELDS = 1 << 14, MAX_OUTPUTS = 1 << 16;
+constexpr std::int64_t MAX_WORKSPACE = std::int64_t{1} << 28;  // numbers
 
 template <class T> std::vector<T> copy(std::span<const T> array) { return {array.begin(), array.end()}; }
 
@@ -41,7 +41,7 @@ public:
         for (std::int64_t i = 0; i < n_columns; ++i) plan.columns.push_back(cursor.text());
         const std::int64_t n_classes = cursor.count();
         for (std::int64_t i = 0; i < n_classes; ++i) plan.classes.push_back(cursor.text());
-        const std::int64_t n_fields = cursor.integer(1, MOST_FIELDS);
+        const std::int64_t n_fields = cursor.integer(1, MAX_FIELDS);
         for (std::int64_t f = 0; f < n_fields; ++f) read_field();
         read_params(image);
         if (!cursor.at_end()) damaged("its description has a rest");
@@ -107,13 +107,13 @@ private:
         ValueRule rule{.column = column(), .is_number = false, .separator = {}};
         rule.spelled = static_cast<Spelled>(cursor.integer(0, 3));
         rule.unseen = static_cast<Unseen>(cursor.integer(0, 3));
-        rule.first_unseen = cursor.integer(0, MOST_FEATURES);
-        rule.buckets = cursor.integer(1, MOST_FEATURES);
+        rule.first_unseen = cursor.integer(0, MAX_FEATURES);
+        rule.buckets = cursor.integer(1, MAX_FEATURES);
         const std::int64_t first = cursor.integer(), missing = cursor.integer();
         rule.missing = missing >= 0;
         const auto offsets = cursor.array<std::int64_t>();
         const auto text = cursor.array<char>();
-        if (offsets.empty() || static_cast<std::int64_t>(offsets.size()) > MOST_NAMES) damaged("names without offsets");
+        if (offsets.empty() || static_cast<std::int64_t>(offsets.size()) > MAX_NAMES) damaged("names without offsets");
         const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
         const Strings strings{offsets.data(), text.data(), text.data() + text.size(), n};
         if (!strings.are_inside(static_cast<std::int64_t>(text.size()))) damaged("names are not inside their text");
@@ -149,7 +149,7 @@ private:
 
     CrossField read_cross() {
         CrossField field{.first = cursor.integer(), .n_cells = 1, .parts = {}, .sizes = {}, .cells = {}};
-        const std::int64_t n_parts = cursor.integer(1, CrossField::MOST_PARTS);
+        const std::int64_t n_parts = cursor.integer(1, CrossField::MAX_PARTS);
         for (std::int64_t p = 0; p < n_parts; ++p) {
             if (cursor.integer(SFM_NUMERICAL, SFM_CATEGORICAL) == SFM_NUMERICAL) {
                 field.parts.push_back(read_number());
@@ -159,13 +159,13 @@ private:
             const Unseen unseen = plan.values.back().unseen;
             if (unseen == Unseen::rare || unseen == Unseen::hash) damaged("a part of a cross has unseen features");
         }
-        const std::int64_t levels = cursor.integer(0, MOST_FEATURES), n_numbers = field.n_numbers();
+        const std::int64_t levels = cursor.integer(0, MAX_FEATURES), n_numbers = field.n_numbers();
         field.sizes = copy(cursor.array<std::int64_t>());
         if (levels < 1 || levels > (1 << 16) || static_cast<std::int64_t>(field.sizes.size()) != levels * n_numbers)
             damaged("sizes of a cross");
         for (const std::int64_t size : field.sizes)
-            if (size < 0 || size > MOST_FEATURES) damaged("sizes of a cross");
-        const std::int64_t n_names = n_parts - n_numbers, buckets = cursor.integer(0, MOST_FEATURES);
+            if (size < 0 || size > MAX_FEATURES) damaged("sizes of a cross");
+        const std::int64_t n_names = n_parts - n_numbers, buckets = cursor.integer(0, MAX_FEATURES);
         const auto multipliers = cursor.array<std::int64_t>();
         const std::int64_t prime = cursor.integer();
         const auto features = cursor.array<std::int32_t>();
@@ -187,10 +187,10 @@ private:
         const std::array links{"score", "logistic", "identity", "log", "softmax"};  // in the order of Link
         const auto link = std::find(links.begin(), links.end(), plan.link);
         if (link == links.end()) damaged("its link is unknown");
-        const std::int64_t n_outputs = cursor.integer(1, MOST_OUTPUTS);
+        const std::int64_t n_outputs = cursor.integer(1, MAX_OUTPUTS);
         const std::int64_t k = cursor.integer(4, 1 << 16), width = cursor.integer(4, 1 << 28);
         const std::int64_t members = cursor.integer(1, 1 << 16), order = cursor.integer(2, 1 << 16);
-        const std::int64_t n_features = cursor.integer(1, MOST_FEATURES);
+        const std::int64_t n_features = cursor.integer(1, MAX_FEATURES);
         const double center = cursor.number(), scale = cursor.number();
         const auto factors = image.numbers<float>(Section::factors), linear = image.numbers<float>(Section::linear);
         const auto between = image.numbers<float>(Section::between), bias = image.numbers<float>(Section::bias);
@@ -222,8 +222,8 @@ private:
         check_params(scorer.params, n_between, std::max(end_feature, plan.encoder.end_feature()));
         const std::int64_t most = plan.encoder.most_terms();
         // 8 rows at once, and vectors of one
-        if (most > MOST_WORKSPACE / 64 || most > MOST_WORKSPACE / (k * (plan.encoder.n_fields() + 1)) ||
-            k * (order + 1) > MOST_WORKSPACE)
+        if (most > MAX_WORKSPACE / 64 || most > MAX_WORKSPACE / (k * (plan.encoder.n_fields() + 1)) ||
+            k * (order + 1) > MAX_WORKSPACE)
             damaged("a row has too many terms");
         plan.n_features = n_features;
     }

@@ -74,8 +74,8 @@ template <class Each> void for_rows(std::size_t n, const char* what, Each&& each
 int score_rows(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* rows, std::size_t n, bool predict,
                double* out, sfm_error* error) {
     return guarded(error, [&] {
-        demand(scorer, "scorer is NULL");
-        demand(n == 0 || (rows && out), "rows or out is NULL");
+        require(scorer, "scorer is NULL");
+        require(n == 0 || (rows && out), "rows or out is NULL");
         const Plan& plan = scorer->plan;
         const Lent lent(*scorer, workspace);
         sfm_workspace& work = *lent;
@@ -143,10 +143,10 @@ double read_catalog_context(const sfm_items& items, const sfm_value* context, sf
 void check_item_columns(const Plan& plan, const std::int64_t* columns, std::size_t n, std::vector<char>& of_item) {
     std::fill(of_item.begin(), of_item.end(), 0);
     for (std::size_t i = 0; i < n; ++i) {
-        demand(columns[i] >= 0 && columns[i] < static_cast<std::int64_t>(plan.columns.size()),
-               "item_columns has a number that is none of a column");
+        require(columns[i] >= 0 && columns[i] < static_cast<std::int64_t>(plan.columns.size()),
+                "item_columns has a number that is none of a column");
         char& own = of_item[static_cast<std::size_t>(columns[i])];
-        demand(!own, "item_columns names a column twice");
+        require(!own, "item_columns names a column twice");
         own = 1;
     }
 }
@@ -161,7 +161,7 @@ const char* sfm_instruction_set(void) { return has_kernels() ? kernels().isa : n
 
 int32_t sfm_open(const char* path, sfm_scorer** scorer, sfm_error* error) {
     return guarded(error, [&] {
-        demand(path && scorer, "path or scorer is NULL");
+        require(path && scorer, "path or scorer is NULL");
         *scorer = nullptr;
         open(scorer, path);
     });
@@ -169,9 +169,9 @@ int32_t sfm_open(const char* path, sfm_scorer** scorer, sfm_error* error) {
 
 int32_t sfm_open_memory(const void* bytes, size_t size, sfm_scorer** scorer, sfm_error* error) {
     return guarded(error, [&] {
-        demand(bytes && scorer, "bytes or scorer is NULL");
+        require(bytes && scorer, "bytes or scorer is NULL");
         *scorer = nullptr;
-        demand(reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0, "bytes must begin at a multiple of 64");
+        require(reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0, "bytes must begin at a multiple of 64");
         open(scorer, std::span(static_cast<const std::byte*>(bytes), size));
     });
 }
@@ -180,7 +180,7 @@ void sfm_close(sfm_scorer* scorer) { delete scorer; }
 
 int32_t sfm_workspace_new(const sfm_scorer* scorer, sfm_workspace** workspace, sfm_error* error) {
     return guarded(error, [&] {
-        demand(scorer && workspace, "scorer or workspace is NULL");
+        require(scorer && workspace, "scorer or workspace is NULL");
         *workspace = nullptr;
         *workspace = new sfm_workspace(scorer->plan);
     });
@@ -246,9 +246,9 @@ int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, cons
                         const int64_t* item_columns, size_t n_item_columns, const sfm_value* items, size_t n,
                         double* out, sfm_error* error) {
     return guarded(error, [&] {
-        demand(scorer && context, "scorer or context is NULL");
-        demand(n_item_columns == 0 || item_columns, "item_columns is NULL");
-        demand(n == 0 || (out && (items || n_item_columns == 0)), "items or out is NULL");
+        require(scorer && context, "scorer or context is NULL");
+        require(n_item_columns == 0 || item_columns, "item_columns is NULL");
+        require(n == 0 || (out && (items || n_item_columns == 0)), "items or out is NULL");
         const Plan& plan = scorer->plan;
         const Lent lent(*scorer, workspace);
         sfm_workspace& work = *lent;
@@ -267,10 +267,10 @@ int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, cons
 int32_t sfm_items_new(const sfm_scorer* scorer, const int64_t* item_columns, size_t n_item_columns,
                       const sfm_value* values, size_t n, sfm_items** items, sfm_error* error) {
     return guarded(error, [&] {
-        demand(scorer && items, "scorer or items is NULL");
+        require(scorer && items, "scorer or items is NULL");
         *items = nullptr;
-        demand(n_item_columns > 0 && item_columns, "items must have a column");
-        demand((n == 0 || values) && n <= std::numeric_limits<std::int32_t>::max(), "values is NULL, or n too large");
+        require(n_item_columns > 0 && item_columns, "items must have a column");
+        require((n == 0 || values) && n <= std::numeric_limits<std::int32_t>::max(), "values is NULL, or n too large");
         const Plan& plan = scorer->plan;
         sfm_workspace work(plan);
         check_item_columns(plan, item_columns, n_item_columns, work.of_item);
@@ -293,7 +293,7 @@ size_t sfm_n_items(const sfm_items* items) { return static_cast<std::size_t>(ite
 int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, float* out,
                         sfm_error* error) {
     return guarded(error, [&] {
-        demand(items && context && (out || items->items.size() == 0), "items, context or out is NULL");
+        require(items && context && (out || items->items.size() == 0), "items, context or out is NULL");
         const Lent lent(items->scorer, workspace);
         const double constant = read_catalog_context(*items, context, *lent);
         items->items.score((*lent).terms, constant, (*lent).search, out);
@@ -303,8 +303,8 @@ int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace, const 
 int32_t sfm_items_top_k(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, size_t k,
                         int64_t* found, float* scores, size_t* n_found, sfm_error* error) {
     return guarded(error, [&] {
-        demand(items && context && n_found, "items, context or n_found is NULL");
-        demand(k == 0 || (found && scores), "found or scores is NULL");
+        require(items && context && n_found, "items, context or n_found is NULL");
+        require(k == 0 || (found && scores), "found or scores is NULL");
         const Lent lent(items->scorer, workspace);
         const double constant = read_catalog_context(*items, context, *lent);
         const auto most = static_cast<std::int64_t>(std::min(k, sfm_n_items(items)));

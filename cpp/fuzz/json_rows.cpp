@@ -18,7 +18,7 @@ namespace {
 using splinefm::Cell;
 using splinefm::JsonRows;
 
-void demand(bool holds, const char* what) {
+void require(bool holds, const char* what) {
     if (holds) return;
     std::fprintf(stderr, "%s\n", what);
     std::abort();
@@ -39,17 +39,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::optional<JsonRows> found = columns.read(body, MOST);
     const std::string spaced = " \n" + std::string(body) + "\t ";
     const std::optional<JsonRows> again = columns.read(spaced, MOST);
-    demand(found.has_value() == again.has_value(), "spaces around a body matter");
+    require(found.has_value() == again.has_value(), "spaces around a body matter");
     if (!found) return 0;
-    demand(found->n_rows() > 0 && found->n_rows() <= MOST && again->n_rows() == found->n_rows(), "a number of rows");
+    require(found->n_rows() > 0 && found->n_rows() <= MOST && again->n_rows() == found->n_rows(), "a number of rows");
     for (std::int64_t row = 0; row < found->n_rows(); ++row)
         for (std::int64_t column = 0; column < columns.size(); ++column) {
             const Cell& cell = found->at(row, column);
-            demand(cell.kind != Cell::number || std::isfinite(cell.x), "a number is not finite");
-            demand(cell.kind != Cell::text || splinefm::is_utf8(cell.view()), "a text is not UTF-8");
-            demand(cell.kind != Cell::other || (cell.bytes >= body.data() && cell.bytes + cell.size <= &body.back()),
-                   "a value is not in the body");
-            demand(same(cell, again->at(row, column)), "spaces around a body change a value");
+            require(cell.kind != Cell::number || std::isfinite(cell.x), "a number is not finite");
+            require(cell.kind != Cell::text || splinefm::is_utf8(cell.view()), "a text is not UTF-8");
+            require(cell.kind != Cell::other || (cell.bytes >= body.data() && cell.bytes + cell.size <= &body.back()),
+                    "a value is not in the body");
+            require(same(cell, again->at(row, column)), "spaces around a body change a value");
         }
     return 0;
 }

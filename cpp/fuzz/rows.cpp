@@ -65,7 +65,7 @@ sfm_value read_value(Input& input, std::vector<std::vector<sfm_value>>& lists, i
     }
 }
 
-void demand(bool holds, const char* what) {
+void require(bool holds, const char* what) {
     if (holds) return;
     std::fprintf(stderr, "%s\n", what);
     std::abort();
@@ -79,13 +79,13 @@ bool same(const std::vector<double>& a, const std::vector<double>& b) {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
     const char* const given = std::getenv("SPLINEFM_FUZZ_MODELS");
-    demand(given && *given, "SPLINEFM_FUZZ_MODELS names no scorer files");
+    require(given && *given, "SPLINEFM_FUZZ_MODELS names no scorer files");
     const std::string names = given;
     for (std::size_t begin = 0; begin < names.size();) {
         const std::size_t end = std::min(names.find(':', begin), names.size());
         sfm_scorer* scorer = nullptr;
         sfm_error error;
-        demand(sfm_open(names.substr(begin, end - begin).c_str(), &scorer, &error) == SFM_OK, error.message);
+        require(sfm_open(names.substr(begin, end - begin).c_str(), &scorer, &error) == SFM_OK, error.message);
         scorers.push_back(scorer);
         begin = end + 1;
     }
@@ -105,9 +105,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<double> all(3 * outputs);
     for (std::size_t tries = 0; tries < 3 * n && sfm_score(scorer, nullptr, rows.data(), 3, all.data(), &error);
          ++tries) {
-        demand(error.code == SFM_ERROR_VALUE, error.message);
+        require(error.code == SFM_ERROR_VALUE, error.message);
         const char* const name = std::strstr(error.message, "column '");
-        demand(name != nullptr, error.message);
+        require(name != nullptr, error.message);
         const std::size_t row =
             std::strncmp(error.message, "row ", 4) ? 0 : std::strtoull(error.message + 4, nullptr, 10);
         for (std::size_t c = 0; c < n; ++c) {
@@ -118,11 +118,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (sfm_score(scorer, nullptr, rows.data(), 3, all.data(), &error) != SFM_OK) return 0;
     std::vector<double> again(3 * outputs), predictions(3 * outputs);
     for (std::size_t row = 0; row < 3; ++row)
-        demand(sfm_score(scorer, nullptr, rows.data() + row * n, 1, again.data() + row * outputs, &error) == SFM_OK,
-               "a row is refused alone");
-    demand(same(all, again), "a row has another score alone");
-    demand(sfm_predict(scorer, nullptr, rows.data(), 3, predictions.data(), &error) == SFM_OK, "no prediction");
-    for (const double p : predictions) demand(std::isfinite(p), "a prediction is not finite");
+        require(sfm_score(scorer, nullptr, rows.data() + row * n, 1, again.data() + row * outputs, &error) == SFM_OK,
+                "a row is refused alone");
+    require(same(all, again), "a row has another score alone");
+    require(sfm_predict(scorer, nullptr, rows.data(), 3, predictions.data(), &error) == SFM_OK, "no prediction");
+    for (const double p : predictions) require(std::isfinite(p), "a prediction is not finite");
     std::vector<std::int64_t> columns;
     std::vector<sfm_value> items;
     for (std::size_t c = 0; c < n; c += 2) columns.push_back(static_cast<std::int64_t>(c));
@@ -133,7 +133,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                         &error) == SFM_OK) {
         first.resize(outputs);
         all.resize(outputs);
-        demand(same(first, all), "the first row has another score as a context with an item");
+        require(same(first, all), "the first row has another score as a context with an item");
     }
     return 0;
 }

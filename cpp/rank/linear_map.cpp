@@ -7,7 +7,7 @@
 namespace splinefm {
 namespace {
 
-constexpr std::int64_t MOST_SCALED = std::int64_t{1} << 28;  // numbers that blocks without a matrix make together
+constexpr std::int64_t MAX_SCALED = std::int64_t{1} << 28;  // numbers that blocks without a matrix make together
 
 bool inside(std::int64_t first, std::int64_t n, std::int64_t size) {
     return first >= 0 && n >= 0 && n <= size && first <= size - n;
@@ -32,7 +32,7 @@ LinearMap::LinearMap(std::span<const MapBlock> blocks, std::span<const double> w
         budget -= block.n_in * block.n_out;
         check(budget >= 0, "blocks of a map share weights");
         if (!block.n_in) scaled += block.n_out;
-        check(scaled <= MOST_SCALED, "blocks of a map make too many numbers");
+        check(scaled <= MAX_SCALED, "blocks of a map make too many numbers");
     }
 }
 

@@ -14,7 +14,7 @@
 namespace splinefm {
 namespace {
 
-void demand(bool holds, const std::string& message) {
+void require(bool holds, const std::string& message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
@@ -133,32 +133,32 @@ template <class Items> std::vector<Found> search_several(const Items& items, con
 }
 
 template <class Items> void check_panels(const Items& items) {
-    demand(items.size > 0 && items.size % STEP == 0, "a panel must have a multiple of 64 columns, and some");
-    demand(items.n_rows >= 0 && items.n_rows % STEP == 0 && items.n_rows <= items.n_panels * items.size,
-           "n_rows must be a multiple of 64, and there must be panels for so many");
+    require(items.size > 0 && items.size % STEP == 0, "a panel must have a multiple of 64 columns, and some");
+    require(items.n_rows >= 0 && items.n_rows % STEP == 0 && items.n_rows <= items.n_panels * items.size,
+            "n_rows must be a multiple of 64, and there must be panels for so many");
 }
 
 void check_request(const VectorItems& items, std::int64_t rows, std::int64_t columns, std::int64_t n) {
-    demand(columns == items.length && rows == n, "requests must be of shape (queries, length)");
+    require(columns == items.length && rows == n, "requests must be of shape (queries, length)");
 }
 
 void check_request(const EffectItems& items, std::int64_t rows, std::int64_t columns, std::int64_t n) {
-    demand(columns == (n == 1 ? 1 : TOGETHER) && n <= columns, "effects must be of one query, or of 8 for up to 8");
+    require(columns == (n == 1 ? 1 : TOGETHER) && n <= columns, "effects must be of one query, or of 8 for up to 8");
     for (std::int64_t w = 0; w < items.n_windows; ++w) {
         const Window window = items.windows[w];
-        demand(window.first <= rows && window.width <= rows - window.first &&
-                   window.last <= rows - window.first - window.width,
-               "windows reach beyond the effects");
+        require(window.first <= rows && window.width <= rows - window.first &&
+                    window.last <= rows - window.first - window.width,
+                "windows reach beyond the effects");
     }
 }
 
 void check_wish(const Wish& wish, std::int64_t n_rows, std::int64_t size) {
-    demand(wish.k >= 1 && wish.k <= n_rows, "k must be from 1 to the number of rows");
-    demand(wish.capacity >= wish.k + 2 && wish.capacity <= 2 * n_rows + wish.k + size,
-           "capacity must be larger than k + 1");
-    demand(wish.threads >= 1, "threads must be at least 1");
+    require(wish.k >= 1 && wish.k <= n_rows, "k must be from 1 to the number of rows");
+    require(wish.capacity >= wish.k + 2 && wish.capacity <= 2 * n_rows + wish.k + size,
+            "capacity must be larger than k + 1");
+    require(wish.threads >= 1, "threads must be at least 1");
     for (const std::int64_t panel : wish.visit)
-        demand(panel >= 0 && panel < (n_rows + size - 1) / size, "visit names a panel that does not exist");
+        require(panel >= 0 && panel < (n_rows + size - 1) / size, "visit names a panel that does not exist");
 }
 
 }  // namespace
@@ -171,10 +171,10 @@ TopK::TopK(const EffectItems& items) : windows(items.windows, items.windows + it
     own.windows = windows.data();
     check_panels(own);
     for (const Window& window : windows) {
-        demand(window.first >= 0 && window.last >= 0 && window.last <= std::numeric_limits<std::int32_t>::max() &&
-                   window.width >= 1 && window.line >= -1 &&
-                   (window.line < 0 || (window.width <= own.n_weights && window.line <= own.n_weights - window.width)),
-               "a window reaches beyond the weights");
+        require(window.first >= 0 && window.last >= 0 && window.last <= std::numeric_limits<std::int32_t>::max() &&
+                    window.width >= 1 && window.line >= -1 &&
+                    (window.line < 0 || (window.width <= own.n_weights && window.line <= own.n_weights - window.width)),
+                "a window reaches beyond the weights");
     }
     viewed = own;
 }
@@ -188,7 +188,7 @@ std::vector<Found> TopK::search(const float* requests, std::int64_t rows, std::i
     return std::visit(
         [&](const auto& items) {
             check_wish(wish, items.n_rows, items.size);
-            demand(n >= 1, "there must be a query");
+            require(n >= 1, "there must be a query");
             check_request(items, rows, columns, n);
             if (n > 1) return search_several(items, requests, rows, columns, constants, n, wish);
             return std::vector<Found>{search_one(items, requests, constants[0], wish)};
@@ -198,7 +198,7 @@ std::vector<Found> TopK::search(const float* requests, std::int64_t rows, std::i
 
 void row_effects(const VectorItems& rows, const float* queries, std::int64_t n, float* out) {
     check_panels(rows);
-    demand(rows.storage == Storage::float32, "features must be float32");
+    require(rows.storage == Storage::float32, "features must be float32");
     std::vector<float> products(widest(rows));
     const FlushDenormals flushed;
     kernels().rank->row_effects(rows, queries, n, out, products.data());

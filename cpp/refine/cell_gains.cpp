@@ -9,19 +9,19 @@ namespace splinefm {
 namespace {
 
 // More cells than a screening asks for; a table of means has as many numbers.
-constexpr std::int64_t MOST_CELLS = 1 << 24, MOST_FOLDS = 64;
+constexpr std::int64_t MAX_CELLS = 1 << 24, MAX_FOLDS = 64;
 
 void need(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
 void check(const CodedColumns& columns, const std::int64_t* pairs, std::int64_t n_pairs, const Folds& folds) {
-    need(folds.n >= 2 && folds.n <= MOST_FOLDS, "there must be from 2 to 64 folds");
+    need(folds.n >= 2 && folds.n <= MAX_FOLDS, "there must be from 2 to 64 folds");
     for (std::int64_t i = 0; i < columns.n_rows; ++i)
         need(folds.of_row[i] >= 0 && folds.of_row[i] < folds.n, "fold must be that of every row, from 0 on");
     for (std::int64_t at = 0; at < columns.n_columns * columns.n_levels; ++at) {
         const std::int64_t size = columns.sizes[at];
-        need(size >= 1 && size <= MOST_CELLS, "sizes must be at least 1, and not too large");
+        need(size >= 1 && size <= MAX_CELLS, "sizes must be at least 1, and not too large");
         const std::int32_t* const cell = columns.cells + at * columns.n_rows;
         for (std::int64_t i = 0; i < columns.n_rows; ++i)
             need(cell[i] >= 0 && cell[i] < size, "cells must be below their number");
@@ -32,7 +32,7 @@ void check(const CodedColumns& columns, const std::int64_t* pairs, std::int64_t 
         for (std::int64_t level = 0; b >= 0 && level < columns.n_levels; ++level) {
             const std::int64_t *first = columns.sizes + a * columns.n_levels,
                                *second = columns.sizes + b * columns.n_levels;
-            need(first[level] * second[level] <= MOST_CELLS, "a pair of columns has too many cells");
+            need(first[level] * second[level] <= MAX_CELLS, "a pair of columns has too many cells");
         }
     }
 }

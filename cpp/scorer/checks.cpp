@@ -16,7 +16,7 @@ bool increases(const std::vector<double>& x) {
 // A product of sizes, or more than any number of features.
 std::int64_t product(const std::int64_t* sizes, std::int64_t n) {
     std::int64_t total = 1;
-    for (std::int64_t i = 0; i < n && total <= MOST_FEATURES; ++i) total *= sizes[i];
+    for (std::int64_t i = 0; i < n && total <= MAX_FEATURES; ++i) total *= sizes[i];
     return total;
 }
 
@@ -29,7 +29,7 @@ void check_parts(const CrossField& field, std::int64_t levels, std::int64_t numb
               "sizes must have a row for every window of numbers, and a column for every number");
         for (std::int64_t level = 0; level < levels; ++level) {
             const std::int64_t functions = field.sizes[static_cast<std::size_t>(level * numbers + i)];
-            check(functions <= MOST_FEATURES &&
+            check(functions <= MAX_FEATURES &&
                       number->windows[static_cast<std::size_t>(level)].n_features() <= functions,
                   "sizes must be those of windows, or more");
         }
@@ -47,7 +47,7 @@ void check(bool valid, const char* message) {
 void check_number(const NumberField& field) {
     const Pieces& pieces = field.pieces;
     const std::size_t n = pieces.knots.size();
-    check(field.first >= 0 && field.first <= MOST_FEATURES, "first must be a feature");
+    check(field.first >= 0 && field.first <= MAX_FEATURES, "first must be a feature");
     check(n != 1 && increases(pieces.knots), "knots must be none, or two and more that increase");
     check(pieces.powers == 1 || pieces.powers == 4, "powers must be 1 or 4");
     check(pieces.values.size() == (pieces.powers == 1 || !n ? n : 4 * (n - 1)),
@@ -55,7 +55,7 @@ void check_number(const NumberField& field) {
 }
 
 void check_window(const BasisWindow& window) {
-    check(window.segments >= 1 && window.segments <= MOST_FEATURES,
+    check(window.segments >= 1 && window.segments <= MAX_FEATURES,
           "coefficients must be those of all segments, or of one");
     check(window.functions >= 1 && window.functions <= 1 << 20 && window.degree >= 0 && window.degree < 1 << 10,
           "coefficients must be of shape (segments or 1, functions, degree + 1)");
@@ -65,42 +65,42 @@ void check_window(const BasisWindow& window) {
                            window.degree >= 1 && window.degree <= MAX_DEGREE;
     check(is_spline || n == each || n == window.segments * each,
           "coefficients must be those of all segments, or of one, or none of a B-spline");
-    check(window.start >= 0 && window.start <= MOST_FEATURES && window.moves >= 0 && window.moves <= MOST_FEATURES &&
+    check(window.start >= 0 && window.start <= MAX_FEATURES && window.moves >= 0 && window.moves <= MAX_FEATURES &&
               window.around >= 1,
           "start, moves and around must not be negative");
     check(window.edges.empty() || static_cast<std::int64_t>(window.edges.size()) == window.segments + 1,
           "edges must be one more than segments, or none");
     check(increases(window.edges), "edges must increase");
-    check(window.start + (window.segments - 1) * window.moves + window.functions <= MOST_FEATURES,
+    check(window.start + (window.segments - 1) * window.moves + window.functions <= MAX_FEATURES,
           "start and moves must be those of fewer than 2^31 functions");
 }
 
 void check_names(const Names& names) {
-    check(names.first >= 0 && names.first <= MOST_FEATURES - names.size, "first must be a feature");
-    check(names.unseen >= ASK && names.unseen <= MOST_FEATURES && names.missing >= ASK &&
-              names.missing <= MOST_FEATURES && names.missing != NO_FEATURE,
+    check(names.first >= 0 && names.first <= MAX_FEATURES - names.size, "first must be a feature");
+    check(names.unseen >= ASK && names.unseen <= MAX_FEATURES && names.missing >= ASK &&
+              names.missing <= MAX_FEATURES && names.missing != NO_FEATURE,
           "unseen and missing must be features, or negative numbers that stand for none");
 }
 
 void check_length(std::int64_t length) { check(length >= 1 && length <= 1 << 20, "length must be at least 1"); }
 
 void check_cross(const CrossField& field, std::int64_t levels, std::int64_t numbers) {
-    check(field.parts.size() >= 1 && field.parts.size() <= CrossField::MOST_PARTS,
+    check(field.parts.size() >= 1 && field.parts.size() <= CrossField::MAX_PARTS,
           "parts must be an encoder of one to eight fields");
     check_parts(field, levels, numbers);
     const std::int64_t n_names = static_cast<std::int64_t>(field.parts.size()) - numbers;
     if (const Buckets* const buckets = std::get_if<Buckets>(&field.cells)) {
         check(static_cast<std::int64_t>(buckets->multipliers.size()) == n_names && buckets->prime >= 1 &&
-                  buckets->prime <= MOST_FEATURES,
+                  buckets->prime <= MAX_FEATURES,
               "there must be a multiplier for every name");
         for (const std::int64_t m : buckets->multipliers)
-            check(m >= 1 && m <= MOST_FEATURES, "multipliers must be positive");
+            check(m >= 1 && m <= MAX_FEATURES, "multipliers must be positive");
     }
     std::int64_t block = 0;
-    for (std::int64_t level = 0; level < levels && block <= MOST_FEATURES; ++level)
+    for (std::int64_t level = 0; level < levels && block <= MAX_FEATURES; ++level)
         block += product(field.sizes.data() + level * numbers, numbers);
-    check(field.first >= 0 && field.first <= MOST_FEATURES && field.n_cells >= 0 && field.n_cells <= MOST_FEATURES &&
-              block <= MOST_FEATURES && field.first + field.n_cells * block <= MOST_FEATURES,
+    check(field.first >= 0 && field.first <= MAX_FEATURES && field.n_cells >= 0 && field.n_cells <= MAX_FEATURES &&
+              block <= MAX_FEATURES && field.first + field.n_cells * block <= MAX_FEATURES,
           "first must be a feature, and there may be 2^31 - 1 features");
     check(field.most_terms() <= 1 << 20, "a row has too many products");
 }

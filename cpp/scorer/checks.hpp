@@ -10,8 +10,8 @@
 
 namespace splinefm {
 
-inline constexpr std::int64_t MOST_FEATURES = std::numeric_limits<std::int32_t>::max();
-inline constexpr std::int64_t MOST_NAMES = 1 << 30;
+inline constexpr std::int64_t MAX_FEATURES = std::numeric_limits<std::int32_t>::max();
+inline constexpr std::int64_t MAX_NAMES = 1 << 30;
 
 void check(bool valid, const char* message);
 

@@ -100,8 +100,8 @@ std::int64_t encode_numbers(const NumberField& field, const double* x, const Fie
 
 std::int64_t encode_products(const CrossField& field, const std::int32_t* cells, const double* const* x,
                              const FieldSlots& slots) {
-    std::array<double, CrossField::MOST_PARTS> u{};
-    std::array<const NumberField*, CrossField::MOST_PARTS> numbers{};
+    std::array<double, CrossField::MAX_PARTS> u{};
+    std::array<const NumberField*, CrossField::MAX_PARTS> numbers{};
     std::size_t n_numbers = 0;
     for (const CrossPart& part : field.parts)
         if (const NumberField* const number = std::get_if<NumberField>(&part)) numbers[n_numbers++] = number;

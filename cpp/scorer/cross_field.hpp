@@ -54,7 +54,7 @@ struct Buckets {
 using CrossPart = std::variant<NumberField, CategoryField>;
 
 struct CrossField {
-    static constexpr int MOST_PARTS = 8;
+    static constexpr int MAX_PARTS = 8;
 
     std::int64_t first, n_cells;
     std::vector<CrossPart> parts;     // numbers have a window per resolution

@@ -27,7 +27,7 @@ std::int64_t count_at_most(double x, const double* numbers, std::int64_t n) {
 }
 
 constexpr int CELL_BITS = 10;
-constexpr std::int64_t MOST_IN_CELL = 24;
+constexpr std::int64_t MAX_IN_CELL = 24;
 
 // count_at_most for several x. Halves: loads of different x wait together.
 constexpr int LANES = 8;
@@ -67,7 +67,7 @@ void Pieces::make_guide() {
     guide.assign((span >> shift) + 2, 0);
     for (std::int64_t i = 1; i < n; ++i) ++guide[cell(knots[i]) + 1];
     most = *std::max_element(guide.begin(), guide.end());
-    if (most > MOST_IN_CELL) return guide.clear();  // knots are too close to each other
+    if (most > MAX_IN_CELL) return guide.clear();  // knots are too close to each other
     std::partial_sum(guide.begin(), guide.end(), guide.begin());
     joined.assign(2 * static_cast<std::size_t>(n + 1 + most), std::numeric_limits<double>::infinity());
     for (std::int64_t i = 0; i <= n; ++i) {

@@ -23,7 +23,7 @@ namespace splinefm {
 
 // The cell of the names of a cross, or -1.
 template <class Reader> std::int64_t read_cell(const Reader& reader, int v, const CrossField& field) {
-    std::array<std::int64_t, CrossField::MOST_PARTS> features{};
+    std::array<std::int64_t, CrossField::MAX_PARTS> features{};
     std::size_t count = 0;
     bool known = true;
     for (const CrossPart& part : field.parts) {
@@ -38,7 +38,7 @@ template <class Reader> std::int64_t read_cell(const Reader& reader, int v, cons
 
 template <class Reader>
 void read_cross(const Reader& reader, int v, const CrossField& field, std::int64_t cell, Terms& terms) {
-    std::array<double, CrossField::MOST_PARTS> u{};
+    std::array<double, CrossField::MAX_PARTS> u{};
     std::size_t count = 0;
     bool ordinary = true;
     for (const CrossPart& part : field.parts) {

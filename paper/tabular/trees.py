@@ -17,7 +17,7 @@ from paper.search import search
 from paper.tabular.arms import FloatArray, is_category, targets
 from paper.tabular.data import About
 
-MOST_ROUNDS, PATIENCE = 3000, 50
+MAX_ROUNDS, PATIENCE = 3000, 50
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _suggest(trial: optuna.Trial) -> Json:
 
 
 def _boost(
-    about: About, params: Json, rows: Rows, stopping: Rows | None, seed: int, threads: int, rounds: int = MOST_ROUNDS
+    about: About, params: Json, rows: Rows, stopping: Rows | None, seed: int, threads: int, rounds: int = MAX_ROUNDS
 ) -> lgb.Booster:
     regression = about.task == "regression"
     fixed: dict[str, Any] = {

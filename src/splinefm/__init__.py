@@ -68,12 +68,12 @@ if TYPE_CHECKING:
     from splinefm.inspect.segment import segments as segments
     from splinefm.inspect.shapley import ShapleyValues as ShapleyValues
     from splinefm.inspect.shapley import shapley_values as shapley_values
-    from splinefm.model.family import FFM as FFM
-    from splinefm.model.family import FM as FM
-    from splinefm.model.family import FmFM as FmFM
-    from splinefm.model.family import FwFM as FwFM
-    from splinefm.model.family import HigherOrderFM as HigherOrderFM
-    from splinefm.model.family import LowRankFwFM as LowRankFwFM
+    from splinefm.model.family.field_aware import FFM as FFM
+    from splinefm.model.family.field_matrixed import FmFM as FmFM
+    from splinefm.model.family.field_weighted import FwFM as FwFM
+    from splinefm.model.family.field_weighted import LowRankFwFM as LowRankFwFM
+    from splinefm.model.family.fm import FM as FM
+    from splinefm.model.family.higher_order import HigherOrderFM as HigherOrderFM
     from splinefm.rank.approximate import ApproximateIndex as ApproximateIndex
     from splinefm.rank.error import ScoreError as ScoreError
     from splinefm.rank.index import ItemIndex as ItemIndex
@@ -105,8 +105,8 @@ if TYPE_CHECKING:
     from splinefm.train.settings import Training as Training
     from splinefm.train.trials import StudySummary as StudySummary
     from splinefm.train.trials import TrialSummary as TrialSummary
-    from splinefm.tune.tune import Tuned as Tuned
-    from splinefm.tune.tune import tune as tune
+    from splinefm.tuning.search import Tuned as Tuned
+    from splinefm.tuning.search import tune as tune
     from splinefm.update.files import UpdateReport as UpdateReport
     from splinefm.update.files import update_model as update_model
     from splinefm.update.guard import Guard as Guard
@@ -119,65 +119,65 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "encode.transforms.choice": "choose_transform",
-    "encode.bases.bins": "Bins",
-    "encode.bases.functions": "CustomBasis Fourier Polynomial Powers",
+    "encode.bases.functions": "Bins CustomBasis Fourier Polynomial Powers",
+    "encode.bases.splines": "BSpline MultiResolution",
+    "encode.drift": "DriftWarning",
+    "encode.encoder": "Encoder EncoderStatistics fit_encoder",
     "encode.fields.categorical": "Categorical",
     "encode.fields.cross": "Cross",
     "encode.fields.multivalued": "MultiValued",
-    "encode.drift": "DriftWarning",
-    "encode.encoder": "Encoder EncoderStatistics fit_encoder",
-    "encode.inference": "infer_schema",
     "encode.fields.numerical": "Numerical",
+    "encode.fields.timestamps": "Timestamp",
+    "encode.inference": "infer_schema",
     "encode.schema": "Schema",
     "encode.slots": "SlotLayout Slots",
-    "encode.bases.splines": "BSpline MultiResolution",
     "encode.starvation": "BasisStarvation",
     "encode.tables.open": "open_table",
-    "encode.fields.timestamps": "Timestamp",
     "encode.transforms.bestfit": "BestFitCDF",
+    "encode.transforms.choice": "choose_transform",
     "encode.transforms.quantile": "Quantile",
     "encode.transforms.scaling": "ArcsinhSquare Log MinMax",
     "encode.transforms.transform": "CustomTransform",
-    "learn.files.container": "ModelFileError",
-    "learn.estimators.classifier": "SplineFMClassifier",
-    "learn.estimators.regressor": "SplineFMRegressor",
-    "learn.fitted": "Fitted",
-    "learn.fitting": "fit_model",
-    "learn.updates.files": "UpdateReport update_model",
-    "learn.updates.guard": "Guard UpdateRefused Verdict",
-    "learn.updates.sums": "Judgment",
-    "learn.updates.learner": "Learner",
-    "learn.updates.state": "LearnerState",
-    "learn.losses": "Loss",
-    "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss coverage "
-    "gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
-    "learn.files.modelfile": "load",
-    "learn.files.sharded_model": "ShardedModel",
-    "learn.tuning.study": "StudySummary TrialSummary",
-    "learn.loop.divergence": "Diverged",
-    "learn.training": "Epoch Training",
-    "learn.tuning.search": "Tuned tune",
-    "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
-    "rank.approximate": "ApproximateIndex",
-    "explain.background": "Background",
-    "view.curves": "Bars Curve",
-    "explain.decomposition": "Decomposition decompose",
-    "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
     "export.modules": "from_torch to_torch",
-    "export.onnx.model": "export_onnx",
     "export.onnx.inputs": "onnx_inputs",
+    "export.onnx.model": "export_onnx",
     "export.scorer": "export_scorer",
     "export.tables": "export_tables",
-    "explain.importance": "Importance importance",
-    "rank.index": "ItemIndex",
+    "fit.estimators": "SplineFMClassifier SplineFMRegressor",
+    "fit.fitting": "fit_model",
+    "inspect.background": "Background",
+    "inspect.curves": "Bars Curve Surface",
+    "inspect.decomposition": "Decomposition decompose",
+    "inspect.dependence": "ice_curves partial_dependence",
+    "inspect.importance": "Importance importance",
+    "inspect.segment": "segment segments",
+    "inspect.shapley": "ShapleyValues shapley_values",
+    "model.family.field_aware": "FFM",
+    "model.family.fm": "FM",
+    "model.family.field_matrixed": "FmFM",
+    "model.family.field_weighted": "FwFM LowRankFwFM",
+    "model.family.higher_order": "HigherOrderFM",
+    "rank.approximate": "ApproximateIndex",
     "rank.error": "ScoreError",
+    "rank.index": "ItemIndex",
     "serve.scorer": "Scorer",
-    "explain.shapley": "ShapleyValues shapley_values",
-    "view.surfaces": "Surface",
-    "view.segment": "segment segments",
+    "store.container": "ModelFileError",
+    "store.model_file": "load",
+    "store.sharded_model": "ShardedModel",
+    "train.fitted": "Fitted",
+    "train.loop": "Diverged",
+    "train.losses": "Loss",
+    "train.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss "
+    "coverage gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
+    "train.settings": "Epoch Training",
+    "train.trials": "StudySummary TrialSummary",
+    "tuning.search": "Tuned tune",
+    "update.files": "UpdateReport update_model",
+    "update.guard": "Guard Judgment UpdateRefused Verdict",
+    "update.learner": "Learner",
+    "update.state": "LearnerState",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)

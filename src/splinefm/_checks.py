@@ -16,7 +16,7 @@ Fitted = TypeVar("Fitted")
 # Features are numbered in int32, so that no count of them is larger.
 MOST = int(np.iinfo(np.int32).max)
 # Longer values say more about themselves than about the mistake.
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 
 
 def is_integer(value: object) -> bool:
@@ -134,7 +134,7 @@ def brief(value: object) -> str:
     shown = repr(value) if isinstance(value, str | int | float | list | tuple | dict) else ""
     if hasattr(value, "get_params"):  # estimators of scikit-learn are as short as they are called
         shown = " ".join(repr(value).split())
-    return shown if 0 < len(shown) <= _MOST_SHOWN else f"a value of type {type(value).__name__}"
+    return shown if 0 < len(shown) <= _MAX_SHOWN else f"a value of type {type(value).__name__}"
 
 
 def check_column_name(what: str, value: object) -> None:

@@ -1,4 +1,7 @@
-"""Opening files that others may have put there: pipes and devices, which would block or never end, are errors."""
+"""Files: opened without blocking on pipes and devices, and replaced in one step.
+
+After an error or a crash, there is the old file or the new one, never half of one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+# Opening files that others may have put there: pipes and devices, which would block or never end, are errors.
 
 MAX_TEXT_BYTES = 1 << 28
 """The largest text file that is read as a whole: 256 MiB, a schema with millions of category names."""
@@ -69,9 +74,9 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 # Files and folders that are replaced in one step: after an error or a crash, there is the old one or the new one.
 #
-# Whatever is written goes to a temporary file beside its target, which takes the target's name once all of it is on disk.
-# A process that is killed leaves the temporary file; whoever writes the same target next removes it. Such a file is told
-# from one that another process is writing by a lock, which the system releases when a process ends.
+# Whatever is written goes to a temporary file beside its target, which takes the target's name once all of it is on
+# disk. A process that is killed leaves the temporary file; whoever writes the same target next removes it. Such a
+# file is told from one that another process is writing by a lock, which the system releases when a process ends.
 
 try:
     import fcntl
@@ -94,7 +99,7 @@ _notes: list[tuple[Path, os.stat_result]] | None = None
 
 
 @contextmanager
-def noting() -> Iterator[Callable[[], list[Path]]]:
+def record_replacements() -> Iterator[Callable[[], list[Path]]]:
     """Yield a function that returns the files and folders that were replaced since the beginning of the context.
 
     An interrupt can come between any two steps, so only what now has the name of a target is sure to be written.

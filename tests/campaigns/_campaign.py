@@ -41,8 +41,8 @@ ROOT = FOLDER.parents[1]
 if str(FOLDER.parent) not in sys.path:  # support.py, c_library.py
     sys.path.append(str(FOLDER.parent))
 
-_MOST_FINDINGS = 50
-_MOST_CRASHES = 20
+_MAX_FINDINGS = 50
+_MAX_CRASHES = 20
 _LONGEST_CASE = 300.0  # by the clock, on a machine that may be busy with other things
 
 
@@ -116,7 +116,7 @@ class Campaign:
             "counts": dict(sorted(self.counts.items())),
             **self.figures,
             "n_findings": len(self.findings),
-            "findings": self.findings[:_MOST_FINDINGS],
+            "findings": self.findings[:_MAX_FINDINGS],
         }
 
 
@@ -238,7 +238,7 @@ def supervise(campaign: Campaign, part: str, count: int) -> None:
         crashes += 1
         campaign.saw(part, "crashed")
         campaign.find(f"{part} {seen['number']}: ended with {run.returncode}: {run.stdout[-200:]}{run.stderr[-1500:]}")
-        if crashes == _MOST_CRASHES:
+        if crashes == _MAX_CRASHES:
             return
         first = seen["number"] + 1
 

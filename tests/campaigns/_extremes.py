@@ -14,22 +14,24 @@ from _campaign import Wrong
 TINY, HUGE = 5e-324, 1.7976931348623157e308
 
 
-def demand(condition: Any, message: str) -> None:
+def require(condition: Any, message: str) -> None:
     """Raise a finding unless the condition holds."""
     if not condition:
         raise Wrong(message)
 
 
-def demand_finite(what: str, values: Any) -> None:
+def require_finite(what: str, values: Any) -> None:
     """Raise a finding if a number is NaN or infinite."""
     array = np.asarray(values, np.float64)
-    demand(np.isfinite(array).all(), f"{what} has {array[~np.isfinite(array)][:3]}")
+    require(np.isfinite(array).all(), f"{what} has {array[~np.isfinite(array)][:3]}")
 
 
 def close(what: str, actual: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-4) -> None:
     """Raise a finding unless numbers are close."""
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-    demand(np.allclose(actual, expected, rtol, atol), f"{what}: {actual.ravel()[:4]} instead of {expected.ravel()[:4]}")
+    require(
+        np.allclose(actual, expected, rtol, atol), f"{what}: {actual.ravel()[:4]} instead of {expected.ravel()[:4]}"
+    )
 
 
 # Columns
@@ -115,31 +117,31 @@ def take(column: Any, rows: Any) -> Any:
 def check_everything(fitted: Any, table: dict[str, Any], folder: Path) -> None:
     """Score, explain, view, export, bin and rank rows; all must agree."""
     import splinefm as sf
-    from splinefm.model.family import formula_scores
+    from splinefm.model.family.formula import formula_scores
 
     few = {name: take(column, np.arange(9)) for name, column in table.items()}
     slots = fitted.encoder.encode(few, threads=1)
-    demand_finite("weights", slots.weight)
+    require_finite("weights", slots.weight)
     scores = fitted.scores(few, watch=False, threads=1)
     close("scores", scores, formula_scores(fitted.model, fitted.params, slots))
-    demand_finite("predictions", fitted.predict(few, watch=False, threads=1))
+    require_finite("predictions", fitted.predict(few, watch=False, threads=1))
     found = sf.shapley_values(fitted, few, background=few, threads=1)
     close("Shapley values", found.scores, scores)
     rows = _rows(few)
     try:
         ranked = fitted.scorer().many(rows)
     except (TypeError, ValueError) as error:  # dates of pyarrow that Python has no object for
-        demand("date" in str(error) or "time" in str(error), f"the scorer refuses a row: {error}")
+        require("date" in str(error) or "time" in str(error), f"the scorer refuses a row: {error}")
     else:
-        demand(np.array_equal(ranked, scores), "the scorer has other scores")
+        require(np.array_equal(ranked, scores), "the scorer has other scores")
     _check_views(fitted, few, rows, scores)
     if any(hasattr(item, "basis") for item in fitted.encoder.fields):
         binned = sf.discretize(fitted, 12)
-        demand_finite("scores of bins", binned.scores(few, watch=False, threads=1))
+        require_finite("scores of bins", binned.scores(few, watch=False, threads=1))
     _check_items(fitted, few, scores)
     _check_graph(fitted, few, scores, folder)
     fitted.save(folder / "m.sfm")
-    demand(np.array_equal(sf.load(folder / "m.sfm").scores(few, watch=False, threads=1), scores), "saved as another")
+    require(np.array_equal(sf.load(folder / "m.sfm").scores(few, watch=False, threads=1), scores), "saved as another")
 
 
 def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -170,10 +172,10 @@ def _check_views(fitted: Any, few: dict[str, Any], rows: list[dict[str, Any]], s
     z = np.array([np.nan if row["z"] is None else float(row["z"]) for row in rows])
     for i, row in enumerate(rows[:3]):
         curve = fitted.segment({"c": row["c"]}, along="z", watch=False)
-        demand(isinstance(curve, sf.Curve), f"a view is {curve!r}")
+        require(isinstance(curve, sf.Curve), f"a view is {curve!r}")
         if np.isfinite(z[i]):
             close("a curve", curve(z[i]), scores[i])
-        demand_finite("a curve", curve(z[np.isfinite(z)]))
+        require_finite("a curve", curve(z[np.isfinite(z)]))
 
 
 def _check_items(fitted: Any, few: dict[str, Any], scores: Any) -> None:
@@ -184,7 +186,7 @@ def _check_items(fitted: Any, few: dict[str, Any], scores: Any) -> None:
         for i in range(3):
             context = {name: take(column, np.arange(i, i + 1)) for name, column in few.items() if name != "c"}
             ids, best = index.top_k(context, k=3)
-            demand_finite("scores of items", best)
+            require_finite("scores of items", best)
             if dtype == "float32":
                 mine = dict(zip(ids.tolist(), best.tolist(), strict=True))[take(few["c"], [i])[0]]
                 close("the score of an item", mine, scores[i])
@@ -202,7 +204,7 @@ def _check_graph(fitted: Any, few: dict[str, Any], scores: Any, folder: Path) ->
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     session = ort.InferenceSession(folder / "m.onnx", options, providers=["CPUExecutionProvider"])
     score, prediction = session.run(["score", "prediction"], sf.onnx_inputs(fitted, few))
-    demand_finite("predictions of ONNX", prediction)
+    require_finite("predictions of ONNX", prediction)
     if not _is_narrow(few["z"] if "z" in few else few["x"]):
         close("scores of ONNX", score, scores, rtol=1e-3, atol=1e-3)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from _hostile import craft_container, craft_json, damage
 from _kinds import Indices, Kind, Models, Refused, Rng, Schemas, Scorers, States
-from _uses import a_table, demand
+from _uses import a_table, require
 
 import splinefm as sf
 from splinefm.store.container import header_digest
@@ -124,7 +124,7 @@ class Checkpoints(Kind):
     def check_same(self, loaded: Any, exact: Any) -> None:
         """Changes of a file that torch does not read, such as its padding, do no harm."""
         for name, values in self.tensors.items():
-            demand(bool((loaded[1][name] == values).all()), f"damaged {name} was loaded")
+            require(bool((loaded[1][name] == values).all()), f"damaged {name} was loaded")
 
     def use(self, loaded: Any, rng: Rng) -> None:
         self.check_same(loaded, None)

@@ -34,7 +34,7 @@ else:
 
 from _campaign import Wrong, check_clear
 from _hostile import craft_container
-from _uses import a_table, demand, models, rows_of, same_bits
+from _uses import a_table, models, require, rows_of, same_bits
 
 from support import mixed_schema, mixed_table, random_fitted
 
@@ -93,7 +93,7 @@ class Sfm:
             return
         table = a_table(fitted)
         scores = fitted.scores(table, watch=False, threads=1)
-        demand(same_bits(fitted.scorer().many(rows_of(table)), scores), "the scorer has other scores than the table")
+        require(same_bits(fitted.scorer().many(rows_of(table)), scores), "the scorer has other scores than the table")
 
 
 class Sfi:
@@ -121,7 +121,7 @@ class Sfi:
             check_clear(error, (sf.ModelFileError,), str(path), ";")
             return
         _, scores = index.top_k({"x": 0.5, "kind": "u"}, k=7)
-        demand(bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
+        require(bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
         index.matrix()
 
 
@@ -151,8 +151,8 @@ class Csv:
             slots = encoder.encode(chunk)
             starts.append(slots.start)
             weights.append(slots.weight)
-        demand(same_bits(np.concatenate(starts), whole.start), "chunks have other features")
-        demand(same_bits(np.concatenate(weights), whole.weight), "chunks have other weights")
+        require(same_bits(np.concatenate(starts), whole.start), "chunks have other features")
+        require(same_bits(np.concatenate(weights), whole.weight), "chunks have other weights")
 
 
 class Rows:
@@ -173,7 +173,7 @@ class Rows:
         alone = self._tried(lambda: self.scorer(row))
         table = self._tried(lambda: self.fitted.scores({k: [v] for k, v in row.items()}, watch=False, threads=1)[0])
         if alone is not None and table is not None:
-            demand(same_bits(alone, table), f"{row} scores {alone} alone and {table} in a table")
+            require(same_bits(alone, table), f"{row} scores {alone} alone and {table} in a table")
 
     def _tried(self, score: Callable[[], Any]) -> Any:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from _hostile import craft_container, craft_json, craft_scorer, damage
-from _uses import ROWS, a_table, context_of, demand, models, rows_of, same_bits, use_model
+from _uses import ROWS, a_table, context_of, models, require, rows_of, same_bits, use_model
 
 import splinefm as sf
 from c_library import ERROR_FILE, CallError, CItems, CScorer
@@ -92,11 +92,11 @@ class Models(Kind):
     def check_same(self, loaded: Any, exact: Any) -> None:
         """What is mapped is not verified, and nothing else may differ."""
         whole, mapped = exact
-        demand(mapped, "a damaged file was loaded")
-        demand(loaded.encoder == whole.encoder and loaded.loss == whole.loss, "a damaged file was mapped")
+        require(mapped, "a damaged file was loaded")
+        require(loaded.encoder == whole.encoder and loaded.loss == whole.loss, "a damaged file was mapped")
         for name, values in whole.params.items():
             if f"params/{name}" not in MAPPED:
-                demand(values.tobytes() == loaded.params[name].tobytes(), f"damaged {name} was mapped")
+                require(values.tobytes() == loaded.params[name].tobytes(), f"damaged {name} was mapped")
         loaded.scores(a_table(loaded), watch=False, threads=1)
 
     def use(self, loaded: Any, rng: Rng) -> None:
@@ -126,17 +126,17 @@ class Indices(Kind):
 
     def check_same(self, loaded: Any, exact: Any) -> None:
         number, mapped = exact
-        demand(mapped, "a damaged index was loaded")
+        require(mapped, "a damaged index was loaded")
         self.path.write_bytes(self.good[number])
         whole = sf.ItemIndex.load(self.path, self.fitted[number])
-        demand(loaded.groups == whole.groups and loaded.error == whole.error, "a damaged index was mapped")
+        require(loaded.groups == whole.groups and loaded.error == whole.error, "a damaged index was mapped")
         self.use(loaded, np.random.default_rng(0), strict=False)
 
     def use(self, loaded: Any, rng: Rng, strict: bool = True) -> None:
         context = rows_of(mixed_table(ROWS, 5))
         try:
             ids, scores = loaded.top_k(context_of(loaded, context[0]), k=int(rng.integers(1, 60)))
-            demand(len(ids) == len(scores) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
+            require(len(ids) == len(scores) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
             known = loaded.ids
             if len(known):
                 loaded.top_k(context_of(loaded, context[1]), k=5, allowed=known[:20], excluded=known[5:8])
@@ -184,16 +184,16 @@ class Scorers(Kind):
         try:
             return CScorer(data if rng.random() < 0.5 else self.path), self.tables[number]
         except CallError as error:
-            demand(error.code == ERROR_FILE, f"code {error.code}: {error}")
+            require(error.code == ERROR_FILE, f"code {error.code}: {error}")
             raise Refused(error) from error
 
     def check_same(self, loaded: Any, exact: Any) -> None:
         with loaded:
             rows, scores, best = exact
-            demand(same_bits(loaded.score(rows), scores), "a damaged scorer file has other scores")
+            require(same_bits(loaded.score(rows), scores), "a damaged scorer file has other scores")
             if best is not None:
                 ids, found = loaded.top_k(rows[0], 9)
-                demand(ids == best[0].tolist() and same_bits(found, best[1]), "a damaged index finds other items")
+                require(ids == best[0].tolist() and same_bits(found, best[1]), "a damaged index finds other items")
 
     def use(self, loaded: Any, rng: Rng) -> None:
         with loaded:
@@ -205,11 +205,13 @@ class Scorers(Kind):
                 for row in rows_of(mixed_table(4, 5)) + rows_of(cross_table(4))
             ]
             ids = loaded.ids
-            demand([loaded.find(name) for name in ids] == list(range(len(ids))), "ids are not found")
+            require([loaded.find(name) for name in ids] == list(range(len(ids))), "ids are not found")
             try:
                 if loaded.lib.sfm_has_index(loaded.handle):
                     found, scores = loaded.top_k(rows[0], int(rng.integers(1, 60)))
-                    demand(set(found) <= set(ids) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
+                    require(
+                        set(found) <= set(ids) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order"
+                    )
                     loaded.top_k(rows[1], 5, allowed=ids[:20], excluded=ids[5:8], groups=loaded.groups[:1] or None)
                 for row in rows:
                     loaded.score([row], link=True)
@@ -254,7 +256,7 @@ class Schemas(Kind):
 
     def use(self, loaded: Any, rng: Rng) -> None:
         loaded.save(self.folder / "again.toml")
-        demand(sf.Schema.load(self.folder / "again.toml") == loaded, "a schema is saved as another")
+        require(sf.Schema.load(self.folder / "again.toml") == loaded, "a schema is saved as another")
         table = {**cross_table(40), **mixed_table(40)}
         encoder = sf.fit_encoder(loaded, table)
         encoder.encode(table)
@@ -290,5 +292,5 @@ class States(Kind):
 
     def use(self, loaded: Any, rng: Rng) -> None:
         loss = loaded.update(self._rows(), "target")
-        demand(np.isfinite(loss), f"the loss of an update is {loss}")
+        require(np.isfinite(loss), f"the loss of an update is {loss}")
         loaded.fitted().save(self.folder / "again.sfm")

@@ -30,11 +30,11 @@ class Mutant(NamedTuple):
 
 
 _AB = "tests/serve/test_arms_and_figures.py"
-_TRAINING = "tests/learn/test_training.py"
-_METRICS = "tests/learn/test_metrics.py"
+_TRAINING = "tests/train/test_training.py"
+_METRICS = "tests/train/test_metrics.py"
 _LIBFFM = "tests/export/test_libffm.py"
 _DRIFT = "tests/encode/test_drift.py"
-_EXPLAIN = "tests/explain/test_explain.py"
+_EXPLAIN = "tests/inspect/test_explain.py"
 _INDEX = "tests/rank/test_index.py"
 
 MUTANTS = [
@@ -47,12 +47,14 @@ MUTANTS = [
         "tests/encode/bases",
     ),
     Mutant(
-        "encode/bases/bins.py",
+        "encode/bases/functions.py",
         'np.searchsorted(self._borders, u, side="right")',
         'np.searchsorted(self._borders, u, side="left")',
         "tests/encode/bases",
     ),
-    Mutant("encode/bases/bins.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"),
+    Mutant(
+        "encode/bases/functions.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"
+    ),
     Mutant(
         "encode/transforms/quantile.py",
         "share[heaviest] > 1 / knots",
@@ -85,7 +87,7 @@ MUTANTS = [
         "tests/model/test_engine.py -k own_l2",
     ),
     Mutant(
-        "model/torch/penalties.py",
+        "model/torch/optimizers.py",
         "np.repeat(penalty.l2_third[:, None], third, 1)",
         "np.repeat(penalty.l2[:, None], third, 1)",
         "tests/model/test_torch_engine.py -k own_l2",
@@ -105,45 +107,43 @@ MUTANTS = [
     ),
     # Losses, metrics, the loop and its penalties.
     Mutant(
-        "learn/loop/penalties.py",
+        "train/penalties.py",
         "replace(group, smoothness=smoothness, order=order",
         "replace(group, smoothness=2.0 * smoothness, order=order",
         _TRAINING,
     ),
-    Mutant("learn/loop/penalties.py", "math.sqrt(parts) * self", "parts * self", _TRAINING),
-    Mutant("learn/loop/judge.py", "mean <= TIE * error", "mean <= 0.0", _TRAINING),
+    Mutant("train/penalties.py", "math.sqrt(parts) * self", "parts * self", _TRAINING),
+    Mutant("train/loop.py", "mean <= TIE * error", "mean <= 0.0", _TRAINING),
     Mutant(
-        "learn/loop/judge.py",
+        "train/loop.py",
         "np.average(losses, weights=weight)",
         "np.average(losses)",
-        "tests/learn/test_training.py tests/learn/test_skewed_targets.py",
+        "tests/train/test_training.py tests/fit/test_skewed_targets.py",
     ),
-    Mutant("learn/loop/passes.py", "math.exp(-2.0 / steps_per_epoch)", "math.exp(-1.0 / steps_per_epoch)", _TRAINING),
-    Mutant("learn/metrics.py", "np.cumsum(negative) - negative / 2.0", "np.cumsum(negative)", _METRICS),
-    Mutant("learn/metrics.py", "np.unique(target[w > 0.0])", "np.unique(target)", _METRICS),
+    Mutant("train/loop.py", "math.exp(-2.0 / steps_per_epoch)", "math.exp(-1.0 / steps_per_epoch)", _TRAINING),
+    Mutant("train/metrics.py", "np.cumsum(negative) - negative / 2.0", "np.cumsum(negative)", _METRICS),
+    Mutant("train/metrics.py", "np.unique(target[w > 0.0])", "np.unique(target)", _METRICS),
     Mutant(
-        "learn/metrics.py",
+        "train/metrics.py",
         "(1.0 - quantile) * over, -quantile * over",
         "quantile * over, (quantile - 1.0) * over",
         _METRICS,
     ),
-    Mutant("learn/losses.py", "delta=EFFICIENT * scale)", "delta=EFFICIENT)", "tests/learn/test_losses.py"),
+    Mutant("train/losses.py", "delta=EFFICIENT * scale)", "delta=EFFICIENT)", "tests/train/test_losses.py"),
     Mutant(
-        "learn/rows/held_out.py",
+        "train/rows.py",
         "numbers if self.copies is None else self.copies[numbers]",
         "numbers",
-        "tests/learn/rows",
+        "tests/train",
     ),
     # Views and explanations.
-    Mutant("view/surfaces.py", "left * scale, right)", "left, right)", "tests/view"),
-    Mutant("view/curves.py", "by_u * transform_slope(transform, inside)", "by_u", "tests/view"),
-    Mutant("view/polynomials.py", "np.argmax(sign * scores)", "np.argmax(scores)", "tests/view"),
+    Mutant("inspect/curves.py", "left * scale, right)", "left, right)", "tests/inspect"),
+    Mutant("inspect/curves.py", "by_u * transform_slope(transform, inside)", "by_u", "tests/inspect"),
+    Mutant("inspect/crossed.py", "np.argmax(sign * scores)", "np.argmax(scores)", "tests/inspect"),
+    Mutant("inspect/terms.py", "math.comb(n - 1, coalition", "math.comb(n, coalition", "tests/inspect/test_crosses.py"),
+    Mutant("inspect/importance.py", "square - mean**2", "square", _EXPLAIN),
     Mutant(
-        "explain/coalitions.py", "math.comb(n - 1, coalition", "math.comb(n, coalition", "tests/explain/test_crosses.py"
-    ),
-    Mutant("explain/importance.py", "square - mean**2", "square", _EXPLAIN),
-    Mutant(
-        "explain/importance.py",
+        "inspect/importance.py",
         "np.abs(player_shares(known, rows, threads)).mean",
         "player_shares(known, rows, threads).mean",
         _EXPLAIN,

@@ -253,7 +253,7 @@ def score_torch_module(case: Case, folder: Path) -> Scored:
 def score_torch_engine(case: Case, folder: Path) -> Scored:
     """The engine that trains with torch."""
     _torch()
-    from splinefm.model.torch import TorchEngine
+    from splinefm.model.torch.engine import TorchEngine
 
     fitted = case.fitted
     loss = "softmax" if fitted.n_outputs > 1 else "logistic"

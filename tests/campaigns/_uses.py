@@ -22,7 +22,7 @@ def same_bits(first: Any, second: Any) -> bool:
     return bool(np.array_equal(np.asarray(first, np.float64), np.asarray(second, np.float64), equal_nan=True))
 
 
-def demand(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
     """Raise a finding unless the condition holds."""
     if not condition:
         raise AssertionError(message)
@@ -58,7 +58,7 @@ def use_model(fitted: sf.Fitted, rng: Rng, folder: Path) -> None:
     """Score as a table and row by row, and one thing more."""
     table = a_table(fitted)
     scores = fitted.scores(table, watch=False, threads=1)
-    demand(same_bits(fitted.scorer().many(rows_of(table)), scores), "the scorer has other scores than the table")
+    require(same_bits(fitted.scorer().many(rows_of(table)), scores), "the scorer has other scores than the table")
     fitted.predict(table, watch=False, threads=1)
     repr(fitted)
     actions = (_again, _explained, _viewed, _ranked, _exported, _graph, _binned, _learned)
@@ -67,7 +67,7 @@ def use_model(fitted: sf.Fitted, rng: Rng, folder: Path) -> None:
 
 def _again(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     fitted.save(folder / "again.sfm")
-    demand(same_bits(sf.load(folder / "again.sfm").scores(table, watch=False, threads=1), scores), "saved as another")
+    require(same_bits(sf.load(folder / "again.sfm").scores(table, watch=False, threads=1), scores), "saved as another")
 
 
 def _explained(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
@@ -76,7 +76,7 @@ def _explained(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None
     moderate = all(np.abs(values).max(initial=0.0) < _LARGE for values in fitted.params.values())
     if moderate and np.isfinite(scores).all() and np.isfinite(found.values).all():
         size = 1.0 + np.abs(found.values).sum(axis=1) + abs(found.base)
-        demand(bool((np.abs(found.scores - scores) < 1e-3 * size).all()), "Shapley values do not add up to the scores")
+        require(bool((np.abs(found.scores - scores) < 1e-3 * size).all()), "Shapley values do not add up to the scores")
 
 
 def _viewed(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
@@ -96,7 +96,7 @@ def _ranked(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     names = ("user", "words") if "words" in table else ("user",)
     index = sf.ItemIndex(fitted, {name: table[name] for name in names}, ids=np.arange(ROWS), threads=1)
     ids, _ = index.top_k(context_of(index, rows_of(table)[0]), k=3)
-    demand(len(ids) == 3, "there are too few items")
+    require(len(ids) == 3, "there are too few items")
 
 
 def _exported(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
@@ -104,7 +104,7 @@ def _exported(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     if not LIBRARY.exists():
         return
     with CScorer(folder / "exported.sfs") as scorer:
-        demand(same_bits(scorer.score(rows_of(table)), scores), "the C library has other scores")
+        require(same_bits(scorer.score(rows_of(table)), scores), "the C library has other scores")
 
 
 def _graph(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:

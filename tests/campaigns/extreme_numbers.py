@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from _campaign import Campaign, Wrong, check_clear, main
-from _extremes import check_column, check_everything, close, columns, dates, demand, demand_finite, fields
+from _extremes import check_column, check_everything, close, columns, dates, fields, require, require_finite
 
 # Fits
 
@@ -47,10 +47,10 @@ def check_weights(title: str, weight: Any, rng: np.random.Generator) -> None:
     table = small_table(rng)
     fitted = fit({**table, "w": weight}, sample_weight="w")
     scores = fitted.scores(table, watch=False, threads=1).astype(np.float64)
-    demand_finite("scores", scores)
+    require_finite("scores", scores)
     if len(np.unique(table["y"][np.asarray(weight) > 0])) == 2:  # otherwise some metrics are not determined
         for metric in measure(Loss(), table["y"], scores, np.asarray(weight, np.float64)):
-            demand_finite(metric.name, metric.value)
+            require_finite(metric.name, metric.value)
     if len(np.unique(weight)) == 1:
         plain = fit({**table, "w": np.ones(len(scores))}, sample_weight="w").scores(table, watch=False, threads=1)
         close("scores with other units of weight", scores, plain, rtol=1e-2, atol=1e-2)
@@ -79,13 +79,13 @@ def check_target(loss: str, low: float, high: float, rng: np.random.Generator) -
     table["y"] = np.exp(rng.uniform(np.log(low), np.log(high), len(table["x"])))
     fitted = fit(table, loss)
     p = fitted.predict(table, watch=False, threads=1)
-    demand_finite("predictions", p)
+    require_finite("predictions", p)
     if loss == "poisson" and high < 1e-6:  # targets are counts: below one in a million, 0 is right
-        demand(p.max() < 1e-4, f"no events are predicted as {p.max()}")
+        require(p.max() < 1e-4, f"no events are predicted as {p.max()}")
         return
     p = np.asarray(p) / high  # in units that sums of squares survive
     if high / low < 100:
-        demand(
+        require(
             p.mean() > 0.1 * low / high and p.mean() < 3.0,
             f"targets from {low} to {high} are predicted as {p.mean()} of it",
         )
@@ -111,25 +111,25 @@ def check_scores(loss_name: str, size: float, folder: Path) -> None:
         params = {name: np.stack([values, -values, 0 * values]) for name, values in params.items()}
     fitted = sf.Fitted(encoder, sf.FM(k=2), params, loss)
     scores = fitted.scores(table, watch=False, threads=1).astype(np.float64)
-    demand(np.abs(scores).max() > 0.9 * size, "the scores are too small to try anything")
+    require(np.abs(scores).max() > 0.9 * size, "the scores are too small to try anything")
     p = fitted.predict(table, watch=False, threads=1)
-    demand_finite("predictions", p)
+    require_finite("predictions", p)
     close("predictions", p, _exact_predictions(loss.link, scores), rtol=1e-6, atol=1e-300)
     rows = [{"x": x, "c": c} for x, c in zip(table["x"].tolist(), table["c"], strict=True)]
     close("predictions of the scorer", fitted.scorer().many(rows, link=True), p, rtol=1e-12, atol=1e-300)
     y = np.tile([0.0, 1.0, 1.0], 10) if loss_name != "gamma" else np.full(30, 1.5)
-    demand_finite("losses", loss.value(y, scores))
-    demand_finite("slopes", loss.slope(y, scores))
+    require_finite("losses", loss.value(y, scores))
+    require_finite("slopes", loss.slope(y, scores))
     for metric in measure(loss, y, scores, np.ones(30)):
         # R² is 1 minus a square of what can be 1e304.
-        demand(not np.isinf(metric.value) or metric.name == "R2", f"{metric.name} is {metric.value}")
+        require(not np.isinf(metric.value) or metric.name == "R2", f"{metric.name} is {metric.value}")
     if loss_name != "softmax":
         check_everything(fitted, table, folder) if size <= 1e4 else None
     learner = sf.Learner(fitted, sf.Training(threads=1, batch_size=8))
     labels = loss.classes or tuple(np.unique(y).tolist())
     target = [labels[int(v) % len(labels)] for v in y] if loss_name == "softmax" else y
     learner.update({**table, "y": target}, "y", guard=None)
-    demand_finite("scores after an update", learner.fitted().scores(table, watch=False, threads=1))
+    require_finite("scores after an update", learner.fitted().scores(table, watch=False, threads=1))
 
 
 def _exact_predictions(link: str, scores: Any) -> Any:

@@ -442,9 +442,9 @@ def test_predictions_on_a_terminal_are_text(hostile, run, monkeypatch):
 
 def test_the_help_of_view_knows_the_limit_of_each():
     from splinefm.cli.commands.view import Each
-    from splinefm.cli.segments import MOST_EACH
+    from splinefm.cli.segments import MAX_EACH
 
-    assert MOST_EACH == 12 and "12 most frequent" in Each.__metadata__[0].help
+    assert MAX_EACH == 12 and "12 most frequent" in Each.__metadata__[0].help
 
 
 def test_a_view_that_cannot_be_drawn_is_found_before_the_work(place, run, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.cli.commands.tune import MetricName
-from splinefm.tune.trials import _OF_CLASSES, _OF_MANY_CLASSES, _OF_NUMBERS, LOSS
+from splinefm.tuning.trials import _OF_CLASSES, _OF_MANY_CLASSES, _OF_NUMBERS, LOSS
 
 # Kernels are compiled for each model and k: one is enough here.
 SMALL = ("--model", "fm", "--k", "2", "--epochs", "2", "--threads", "1", "--ignore", "id")
@@ -125,8 +125,8 @@ def test_what_cannot_be_is_told_in_one_line(run, data, options, code, message):
 
 def test_without_optuna_the_message_says_how_to_get_it(run, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "splinefm.tune.optuna", raising=False)
-    monkeypatch.delattr("splinefm.tune.optuna", raising=False)
+    monkeypatch.delitem(sys.modules, "splinefm.tuning.optuna", raising=False)
+    monkeypatch.delattr("splinefm.tuning.optuna", raising=False)
     assert 'pip install "splinefm[tune]"' in tune(run, data, code=1).stderr
 
 

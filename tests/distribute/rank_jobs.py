@@ -40,7 +40,7 @@ from splinefm.distribute.training import Job
 from splinefm.distribute.update import RankUpdate, update_on_ranks
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import predict_scores
 from splinefm.train.losses import Loss

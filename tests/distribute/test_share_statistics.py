@@ -144,7 +144,7 @@ def test_it_is_that_of_one_process(data):
 @pytest.mark.parametrize("name", ["squared", "quantile"])
 def test_losses_are_those_of_all_rows(data, name, monkeypatch):
     rows, schema, table = data
-    monkeypatch.setattr(targets, "_MOST_TARGETS", 100)
+    monkeypatch.setattr(targets, "_MAX_TARGETS", 100)
     summary = TargetSummary(Loss(name))
     summary.add(np.array(table["y"], float), np.array(table["w"]))
     loss, _ = merged(rows, replace(scan_of(schema), loss=Loss(name)), 3).targets().fitted()
@@ -231,7 +231,7 @@ def test_samples_of_targets(sizes):
     rng = np.random.default_rng(1)
     y, weight = rng.random(sum(sizes)), np.floor(3 * rng.random(sum(sizes)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "_MOST_TARGETS", 50)
+        patch.setattr(targets, "_MAX_TARGETS", 50)
         whole, merged_sample, at = TargetSample(), TargetSample(), 0
         whole.add(0, y, weight)
         for size in sizes:

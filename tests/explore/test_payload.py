@@ -188,7 +188,7 @@ def test_a_small_model_is_not_cut():
 
 
 def test_products_of_three_of_very_many_fields_are_not_explained(monkeypatch):
-    monkeypatch.setattr(payload_explain, "_MOST_MOMENTS", 6**2 * 2 - 1)
+    monkeypatch.setattr(payload_explain, "_MAX_MOMENTS", 6**2 * 2 - 1)
     fitted = random_fitted(sf.FwFM(k=3, third=2), mixed_schema(), mixed_table(50))
     assert "6 fields" in make_payload(fitted, mixed_table(50)).data["explain"]["reason"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.slots import expand_windows
 from splinefm.export import tables as tables_module
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.export import discretize, field_paths, score_bounds
-from splinefm.model.family import formula_scores, mean_model
+from splinefm.model.family.averages import mean_model
+from splinefm.model.family.formula import formula_scores
 from support import all_models, averages, examples, random_fitted, visits_schema, visits_table
 
 MODELS = [*all_models(5), *averages()]
@@ -278,7 +279,7 @@ class TestBound:
             binned = sf.discretize(fitted, {"x": 30})
             exact = sf.discretization_error(fitted, binned).bound
             with monkeypatch.context() as patch:
-                patch.setattr(score_bounds, "_MOST_POINTS", 20)
+                patch.setattr(score_bounds, "_MAX_POINTS", 20)
                 patch.setattr(field_paths, "_BLOCK_NUMBERS", 500)
                 loose = sf.discretization_error(fitted, binned).bound
             found = largest_change(fitted, binned, table)

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 import splinefm as sf
 from splinefm.export import libffm as module
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.train.losses import Loss
 from support import all_models, averages, random_params
 

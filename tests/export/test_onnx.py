@@ -19,7 +19,7 @@ from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
 from splinefm.export.onnx.pieces import count_up_to, pieces_of
 from splinefm.export.onnx.transforms import to_unit
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_classes, random_fitted
 
@@ -565,7 +565,7 @@ def test_bad_arguments(tmp_path):
 def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_text("old")
-    monkeypatch.setattr(onnx_graph, "MOST_BYTES", 1000)
+    monkeypatch.setattr(onnx_graph, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="more than 1,000 bytes, more than an ONNX file can hold; raise min_count"):
         sf.export_onnx(example(), path)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from support import (
     all_models,
     averages,

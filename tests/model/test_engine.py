@@ -20,7 +20,10 @@ from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, FM, FwFM, formula_scores
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import BatchScorer, predict_scores
 from support import random_params

@@ -10,18 +10,13 @@ from hypothesis import strategies as st
 import support
 from splinefm import BSpline
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family import (
-    FFM,
-    FM,
-    FmFM,
-    FwFM,
-    HigherOrderFM,
-    LowRankFwFM,
-    formula_scores,
-    init_params,
-    param_shapes,
-    unit_sums,
-)
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.formula import formula_scores, unit_sums
+from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.parameters import init_params, param_shapes
 from support import examples
 
 LAYOUT = SlotLayout(

@@ -20,7 +20,11 @@ from battery import (
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, FM, FwFM, count_outputs, each_output, formula_scores, init_params, param_shapes
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.parameters import count_outputs, each_output, init_params, param_shapes
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import BatchScorer, predict_scores
 from support import examples, random_params

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.model.split import Split
 from support import all_models, averages, mixed_schema, mixed_table, random_params
 

@@ -8,7 +8,8 @@ import pytest
 from battery import EngineBattery, assert_same, each_model, make_groups, make_slots, make_targets
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FM, FmFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.fm import FM
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from battery import problems
 from splinefm.encode.slots import FieldLayout, SlotLayout
-from splinefm.model.family import unit_sums
+from splinefm.model.family.formula import unit_sums
 from splinefm.train.losses import LOSSES, Loss
 from support import all_models, averages, examples, random_params
 

@@ -9,7 +9,13 @@ from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import cpu
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group
 from splinefm.model.scores import predict_scores
 from splinefm.model.workspace import make_shape

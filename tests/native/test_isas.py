@@ -12,7 +12,8 @@ import splinefm as sf
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import formula_scores, init_params
+from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Optimizer
 from splinefm.model.scores import predict_scores
 from splinefm.train.losses import Loss

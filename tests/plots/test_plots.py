@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 
 import splinefm as sf
 from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, number
-from splinefm.model.family import init_params
+from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.draw.reports import Z90, calibration_bins

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.cli.actions.rank import ItemSource, RankRequest, rank_file
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.rank.error import weight_reach
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted, take_rows
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout
-from splinefm.model.family import formula_scores, init_params
+from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.parameters import init_params
 from splinefm.model.split import Split
 from splinefm.rank import file as ranking_file
-from splinefm.rank.effects import effects_pay
+from splinefm.rank.effects import prefer_effects
 from support import examples, one_of_each, random_fitted
 
 SCHEMA = sf.Schema(
@@ -233,7 +234,7 @@ class TestChoice:
         ],
     )
     def test_counts_what_a_request_reads(self, model, n_fields, n_rows, n_items, expected):
-        assert effects_pay(wide_split(model, n_fields, n_rows), n_items) == expected
+        assert prefer_effects(wide_split(model, n_fields, n_rows), n_items) == expected
 
     def test_is_made_where_nothing_else_is_said(self, ffm, items):
         assert sf.ItemIndex(ffm, items, ids=range(400)).form == "vectors"

@@ -10,7 +10,7 @@ import pytest
 
 import splinefm as sf
 import support
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
@@ -176,7 +176,7 @@ class TestOrder:
                 assert index.top_k(context, k)[0].tolist() == ids[best[:k]].tolist()
 
     def test_more_ties_than_a_search_keeps(self, fwfm, form, contexts):
-        n = 3 * ranking_store._LEAST_TIES + 17
+        n = 3 * ranking_store._MIN_TIES + 17
         ids = np.random.default_rng(0).permutation(n)
         kinds = np.where(ids % 1000 == 5, "u", "v")
         index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids, form=form)
@@ -259,7 +259,7 @@ class TestSizes:
     def test_many_contexts_are_answered_in_several_passes(self, index, fwfm, items, contexts, monkeypatch):
         monkeypatch.setattr(ranking_store, "_BATCH", 4)
         ids, _ = index.top_k(contexts, 5, threads=2)
-        monkeypatch.setattr(ranking_store, "_MOST_CANDIDATES", 1)
+        monkeypatch.setattr(ranking_store, "_MAX_CANDIDATES", 1)
         again, _ = index.top_k(contexts, 5)
         assert ids.tolist() == again.tolist() == [index.top_k(row_of(contexts, i), 5)[0].tolist() for i in range(12)]
 

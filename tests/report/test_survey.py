@@ -30,7 +30,7 @@ def test_large_values_keep_their_digits():
 
 
 def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
-    monkeypatch.setattr(survey_module, "MOST_CATEGORIES", 2)
+    monkeypatch.setattr(survey_module, "MAX_CATEGORIES", 2)
     tally = FieldTally(sf.Categorical("c", vocabulary=["a", "b", "d", "e"], unseen="neutral"))
     ones = np.ones(6)
     tally.add(pa.array(["a", "d", "e", "new", None, "b"]), ones, ones, np.full(6, np.nan), ones)
@@ -40,7 +40,7 @@ def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
 
 
 def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch):
-    monkeypatch.setattr(survey_module, "MOST_CATEGORIES", 3)
+    monkeypatch.setattr(survey_module, "MAX_CATEGORIES", 3)
     tally = FieldTally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
     values, ones = ["100", "10", "9", "1", None, "new"], np.ones(6)
     tally.add(pa.array(values), ones, ones, np.full(6, np.nan), ones)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.plans import RowFields
-from splinefm.model.family import formula_scores
+from splinefm.model.family.formula import formula_scores
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted
 
 N_FIELDS = len(cross_schema().fields)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from splinefm._files import noting
+from splinefm._files import record_replacements
 from splinefm._wording import on_command_line
 from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
@@ -63,7 +63,7 @@ class Commands(TyperGroup):
     """Errors that the user can fix become a message and exit code 1, not a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        with noting() as written:
+        with record_replacements() as written:
             try:
                 with on_command_line(), plain_warnings():
                     result = super().invoke(ctx)

@@ -19,7 +19,7 @@ from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.inspect.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
 from splinefm.train.fitted import Fitted
 
-MOST_EACH, MOST_SEGMENTS = 12, 24
+MAX_EACH, MAX_SEGMENTS = 12, 24
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def parse_segments(
             raise ValueError(f"--each {each} and --segment {each}=... both choose values of {each!r}; remove one")
         values[each] = _most_frequent(fitted, each, along, remarks)
     rows = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
-    if len(rows) > MOST_SEGMENTS:
-        raise ValueError(f"got {len(rows)} segments, but at most {MOST_SEGMENTS} can be shown; give fewer values")
+    if len(rows) > MAX_SEGMENTS:
+        raise ValueError(f"got {len(rows)} segments, but at most {MAX_SEGMENTS} can be shown; give fewer values")
     return Segments(rows, remarks)
 
 
@@ -197,12 +197,12 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
             f"--each {name}: {name!r} is numerical and has no categories; "
             f"give values instead: --segment {name}=1 --segment {name}=2"
         )
-    names, _ = category_counts(fitted, name, MOST_EACH)
+    names, _ = category_counts(fitted, name, MAX_EACH)
     if not names:
         raise ValueError(f"--each {name}: {name!r} has no categories in this model")
-    if (total := len(vocabulary_names(item))) > MOST_EACH:
+    if (total := len(vocabulary_names(item))) > MAX_EACH:
         remarks.append(
-            f"--each {name}: showing the {MOST_EACH} most frequent of {total:,} categories of {name!r}; "
+            f"--each {name}: showing the {MAX_EACH} most frequent of {total:,} categories of {name!r}; "
             f"to choose others, repeat --segment {name}=VALUE"
         )
     return [[one] if isinstance(item, MultiValued) else one for one in names]

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torchrec import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 
+from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
 from splinefm.distribute.tables import ShardedTable, key_of
 from splinefm.encode.slots import SlotLayout, Slots, offsets
 from splinefm.train.settings import Chunk
@@ -78,7 +78,7 @@ class BatchMaker:
         self,
         layout: SlotLayout,
         tables: list[ShardedTable],
-        counts: tuple[npt.NDArray[np.float64], ...],
+        counts: tuple[FloatArray, ...],
         n_rows: int,
         batch_size: int,
     ) -> None:
@@ -101,7 +101,7 @@ class BatchMaker:
         # Weights of zero are padding of lists; sending them to other ranks costs as much as those that count.
         self._sparse = {unit for unit, _ in large if self._sizes[unit] > 1}
 
-    def __call__(self, chunk: Chunk, rows: npt.NDArray[np.int64], size: int) -> Batch:
+    def __call__(self, chunk: Chunk, rows: Int64Array, size: int) -> Batch:
         """Return a batch of some rows of a chunk, filled up to `size` rows with rows of weight zero."""
         slots, missing = chunk.slots[rows], size - len(rows)
         y, weight = chunk.y[rows], chunk.sample_weight[rows]
@@ -118,7 +118,7 @@ class BatchMaker:
             torch.zeros(1),
         )
 
-    def features(self, slots: Slots) -> tuple[KeyedJaggedTensor, npt.NDArray[np.float32]]:
+    def features(self, slots: Slots) -> tuple[KeyedJaggedTensor, Float32Array]:
         """Return the features of every unit, and the shares of `Batch`."""
         index = slots.start[:, self._window] + self._inside
         weight = slots.weight if self._in_order else slots.weight[:, self._columns]
@@ -145,7 +145,7 @@ class BatchMaker:
         )
         return features, shares
 
-    def _shares(self, features: npt.NDArray[np.int32], counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    def _shares(self, features: Int32Array, counts: FloatArray) -> Float32Array:
         """1 / E[occurrences in a batch | at least one], for the first feature of a unit in each row."""
         rate = np.clip(counts[features] / self.n_rows, 1e-12, 0.999999)
         active = -np.expm1(self.batch_size * np.log1p(-rate))

@@ -1,9 +1,4 @@
-"""Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
-
-Every rank writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time does
-not grow with the number of ranks. `seal` holds those of the small files: the metadata, which are a pickle and must not
-be opened if they are damaged, and the files with checksums themselves.
-"""
+"""Checkpoints: tables, optimizer and position of a run, written by all processes, complete or not at all."""
 
 from __future__ import annotations
 
@@ -28,6 +23,11 @@ from splinefm.distribute.processes import PeerFailed, Ranks
 if TYPE_CHECKING:
     from splinefm.distribute.model import ParallelModel
 
+# Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
+#
+# Every rank writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time
+# does not grow with the number of ranks. `seal` holds those of the small files: the metadata, which are a pickle and
+# must not be opened if they are damaged, and the files with checksums themselves.
 
 _SUMS = "sums.json"
 _METADATA = ".metadata"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm.distribute.batches import Batch, BatchMaker
 from splinefm.distribute.processes import Ranks
 from splinefm.distribute.rows import Buffer, Position, Share
@@ -25,7 +25,7 @@ AHEAD = 4
 
 _Item = TypeVar("_Item")
 Encode = Callable[[Any], Chunk]
-IsHeldOut = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
+IsHeldOut = Callable[[Int64Array], BoolArray]
 
 
 class Fed(NamedTuple):
@@ -96,7 +96,7 @@ class Feed:
     is_held_out: IsHeldOut
     maker: BatchMaker
     size: int
-    floor: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], float]
+    floor: Callable[[FloatArray, FloatArray], float]
 
     def empty(self) -> Batch:
         """A batch without rows."""

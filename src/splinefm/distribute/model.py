@@ -9,12 +9,12 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor
 from torchrec import KeyedTensor
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.distribute.batches import Batch, BatchMaker
 from splinefm.distribute.optimizers import DenseOptimizer
 from splinefm.distribute.processes import Ranks
@@ -32,9 +32,11 @@ from splinefm.distribute.tables import (
     share_beside_averages,
 )
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, pace_of
+from splinefm.model.family import AnyModel
+from splinefm.model.family.parameters import pace_of
 from splinefm.model.optimizers import Group
-from splinefm.model.torch import row_losses, unit_scores
+from splinefm.model.torch.interactions import unit_scores
+from splinefm.model.torch.losses import row_losses
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import MIN_LENGTH
 
@@ -207,7 +209,7 @@ class ParallelModel:
         """The plan as text."""
         return describe_plan(self.plan, self.tables, self.layout.names)
 
-    def batch_maker(self, counts: tuple[npt.NDArray[np.float64], ...], n_rows: int) -> BatchMaker:
+    def batch_maker(self, counts: tuple[FloatArray, ...], n_rows: int) -> BatchMaker:
         """Return what turns encoded rows into batches of this model."""
         return BatchMaker(self.layout, self.tables, counts, n_rows, self.batch_size)
 
@@ -231,7 +233,7 @@ class ParallelModel:
         with torch.no_grad():
             return self.parallel(batch)[1]
 
-    def scores(self, slots: Slots) -> npt.NDArray[np.float32]:
+    def scores(self, slots: Slots) -> Float32Array:
         """Scores of the rows of this rank; all ranks must call it, with the same number of rows."""
         maker = self.batch_maker(tuple(np.ones(field.n_features) for field in self.layout.fields), 1)
         features, shares = maker.features(slots)
@@ -256,7 +258,7 @@ class ParallelModel:
                 if len(local.tensor):
                     yield f, first, first + len(local.tensor), local.tensor
 
-    def initialize(self, seed: int, start: float | npt.NDArray[np.float64]) -> None:
+    def initialize(self, seed: int, start: float | FloatArray) -> None:
         """Set initial values, which do not depend on the number of ranks."""
         n_fields, width = len(self.layout.fields), self.shape.width
         pace, third, sizes = pace_of(n_fields), self.model.third, self.model.vector_sizes(n_fields)
@@ -283,9 +285,7 @@ class ParallelModel:
                     yield f, 0, table.rows, self.small[table.name].detach()
         yield from self.local_rows()
 
-    def _drawn(
-        self, seed: int, f: int, begin: int, end: int, scale: npt.NDArray[np.float32], size: int
-    ) -> torch.Tensor:
+    def _drawn(self, seed: int, f: int, begin: int, end: int, scale: Float32Array, size: int) -> torch.Tensor:
         """Initial vectors of some rows of a table, all in one piece of `PIECE_ROWS`."""
         first = begin - begin % PIECE_ROWS
         rng = np.random.default_rng([seed, f, first // PIECE_ROWS])
@@ -295,13 +295,13 @@ class ParallelModel:
         factors[..., size:] = 0.0
         return self.shape.join(factors, torch.zeros(shape[0], end - begin)).to(self.ranks.device)
 
-    def set_between(self, params: dict[str, npt.NDArray[np.float32]]) -> None:
+    def set_between(self, params: dict[str, Float32Array]) -> None:
         """Set the bias and the parameters between fields, with a first axis for outputs."""
         with torch.no_grad():
             for name, parameter in [("bias", self.formula.bias), *self.formula.between.items()]:
                 parameter.copy_(torch.tensor(np.array(params[name])).reshape(parameter.shape))
 
-    def between(self) -> dict[str, npt.NDArray[np.float32]]:
+    def between(self) -> dict[str, Float32Array]:
         """The bias and the parameters between fields, as in `Params`."""
         own: dict[str, Any] = {"bias": self.formula.bias.unsqueeze(-1), **self.formula.between}
         arrays = {name: values.detach().cpu().numpy().copy() for name, values in own.items()}
@@ -390,8 +390,6 @@ def _pairs(values: Any, average: Any) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 
 # Penalties that adapt to what was learned, for tables that are divided among ranks.
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def adapt_penalties(model: ParallelModel, dispersion: float) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm._files import replacing
 from splinefm.distribute.checkpoints import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
 from splinefm.distribute.processes import Ranks
@@ -167,6 +166,6 @@ def _way_out(folder: Path) -> str:
     return f"remove {str(folder / MANIFEST)!r} to read all rows again"
 
 
-def _without_randoms(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], pa.RecordBatch]:
+def _without_randoms(batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
     last = batch.num_columns - 1
     return batch.column(last).to_numpy(), batch.select(list(range(last)))

@@ -1,4 +1,4 @@
-"""Termination: SIGTERM, upon which all ranks write a checkpoint and end."""
+"""The processes of a job: how they start, what they tell each other, and how they end together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from splinefm._arrays import FloatArray
+
+# Termination: SIGTERM, upon which all ranks write a checkpoint and end.
 
 EXIT_CODE = 128 + signal.SIGTERM
 
@@ -82,7 +85,7 @@ class Termination:
 
 # Packages whose versions must be the same on all ranks: they compute the numbers, or write what others read.
 PACKAGES = ("numpy", "pyarrow", "torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu")
-FAILED, TOLD, MOST_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
+FAILED, TOLD, MAX_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
 # torchrun ends all ranks as soon as one of them has, so that others wait for the message of the one that knows.
 PATIENCE = timedelta(seconds=10)
 
@@ -125,15 +128,15 @@ class Ranks:
         """Whether this is rank 0."""
         return self.rank == 0
 
-    def sums(self, values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def sums(self, values: Sequence[float] | FloatArray) -> FloatArray:
         """Sums over ranks."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
-    def largest(self, values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def largest(self, values: Sequence[float] | FloatArray) -> FloatArray:
         """Maxima over ranks."""
         return self._reduced(values, dist.ReduceOp.MAX)
 
-    def _reduced(self, values: Sequence[float] | npt.NDArray[np.float64], operation: Any) -> npt.NDArray[np.float64]:
+    def _reduced(self, values: Sequence[float] | FloatArray, operation: Any) -> FloatArray:
         tensor = torch.tensor(np.asarray(values, np.float64))
         if self.size > 1:
             dist.all_reduce(tensor, operation, group=self.group)
@@ -155,24 +158,24 @@ class Ranks:
         buffer = torch.empty(length, dtype=torch.uint8)
         if self.rank == source:
             buffer[:] = torch.frombuffer(bytearray(data or b""), dtype=torch.uint8) if length else buffer
-        for at in range(0, length, MOST_BYTES):
-            dist.broadcast(buffer[at : at + MOST_BYTES], source, group=self.group)
+        for at in range(0, length, MAX_BYTES):
+            dist.broadcast(buffer[at : at + MAX_BYTES], source, group=self.group)
         return buffer.numpy().tobytes()
 
     def send(self, data: bytes, to: int) -> None:
         """Send a message, which `to` receives."""
         buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         dist.send(torch.tensor([len(data)]), to, group=self.group)
-        for at in range(0, len(data), MOST_BYTES):
-            dist.send(buffer[at : at + MOST_BYTES], to, group=self.group)
+        for at in range(0, len(data), MAX_BYTES):
+            dist.send(buffer[at : at + MAX_BYTES], to, group=self.group)
 
     def receive(self, source: int) -> bytes:
         """Return the next message that `source` sends here."""
         length = torch.zeros(1, dtype=torch.int64)
         dist.recv(length, source, group=self.group)
         buffer = torch.empty(int(length), dtype=torch.uint8)
-        for at in range(0, len(buffer), MOST_BYTES):
-            dist.recv(buffer[at : at + MOST_BYTES], source, group=self.group)
+        for at in range(0, len(buffer), MAX_BYTES):
+            dist.recv(buffer[at : at + MAX_BYTES], source, group=self.group)
         return buffer.numpy().tobytes()
 
     def barrier(self) -> None:
@@ -193,7 +196,7 @@ class Ranks:
         if len(failed):
             raise PeerFailed(f"rank {failed[0]} failed")
 
-    def _flags(self, flag: bool) -> npt.NDArray[np.float64]:
+    def _flags(self, flag: bool) -> FloatArray:
         flags = np.zeros(self.size)
         flags[self.rank] = flag
         return self.sums(flags)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from splinefm._arrays import Float32Array
 from splinefm._wording import for_reader
 from splinefm.distribute.model import PIECE_ROWS, ParallelModel
 from splinefm.store.model_file import load_identified
@@ -31,8 +31,7 @@ from splinefm.store.sharded import (
 from splinefm.store.sharded_model import ShardedModel, TableScorer, head_of, pieces_of
 from splinefm.train.fitted import Fitted
 
-Float32 = npt.NDArray[np.float32]
-Piece = tuple[int, Float32, Float32]
+Piece = tuple[int, Float32Array, Float32Array]
 
 
 def write_result(
@@ -92,7 +91,7 @@ class OldModel:
     table_scorer: Callable[..., TableScorer]
     identity: str
 
-    def read(self, f: int, begin: int, end: int) -> tuple[Float32, Float32]:
+    def read(self, f: int, begin: int, end: int) -> tuple[Float32Array, Float32Array]:
         """Return vectors and linear weights of the rows of a field, as many as it has, with an axis for outputs."""
         layout = self.head.encoder.layout
         first, rows = int(layout.feature_ptr[f]), layout.fields[f].n_features
@@ -163,7 +162,7 @@ def as_piece(model: ParallelModel, f: int, row: int, vectors: torch.Tensor) -> P
     return (first, factors, linear) if model.shape.outputs > 1 else (first, factors[0], linear[0])
 
 
-def set_tables(model: ParallelModel, read: Callable[[int, int, int], tuple[Float32, Float32]]) -> None:
+def set_tables(model: ParallelModel, read: Callable[[int, int, int], tuple[Float32Array, Float32Array]]) -> None:
     """Set the rows of all tables that are in this process.
 
     `read(field, begin, end)` returns vectors and linear weights of the rows of a field from `begin` on, as many as it

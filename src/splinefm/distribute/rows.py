@@ -1,4 +1,4 @@
-"""The rows of Parquet files, numbered from 0, so that several processes can divide them."""
+"""The rows of Parquet files, numbered from 0, shuffled and divided among processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow.parquet import read_metadata
 
+from splinefm._arrays import Int64Array
 from splinefm._cached import cached_property
 from splinefm._parallel import in_order
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.files import RowGroup, find_row_groups, read_row_groups
-from splinefm.encode.tables.table import MOST_OPEN, OPEN_COLUMNS, Table, make_table
+from splinefm.encode.tables.table import MAX_OPEN, OPEN_COLUMNS, Table, make_table
 from splinefm.train.settings import seeded
+
+# The rows of Parquet files, numbered from 0, so that several processes can divide them.
 
 # Small row groups of a file are shuffled together, up to so many rows: each block opens its file.
 BLOCK_ROWS = 65_536
@@ -50,7 +52,7 @@ class ParquetRows:
     groups: tuple[RowGroup, ...]
 
     @cached_property
-    def first(self) -> npt.NDArray[np.int64]:
+    def first(self) -> Int64Array:
         """The number of the first row of each group, and the number of rows at the end."""
         sizes = [group.n_rows for group in self.groups]
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
@@ -219,8 +221,8 @@ def _listed(ranks: Sequence[int]) -> str:
 #
 # The blocks of a table (row groups) have an order that depends on the seed and the epoch only. Ranks take neighboring
 # parts of that order, of the same number of rows up to one. A rank fills a buffer from several blocks at a time and
-# shuffles its rows. A position lists what is left: ranges of rows that no buffer has taken, and the rest of a buffer. It
-# does not depend on the number of ranks, so that any number can continue.
+# shuffles its rows. A position lists what is left: ranges of rows that no buffer has taken, and the rest of a buffer.
+# It does not depend on the number of ranks, so that any number can continue.
 
 # Rows that are shuffled together, and rows that are read from a block at a time.
 BUFFER_ROWS, READ_ROWS = 131_072, 16_384
@@ -322,7 +324,7 @@ class Buffer:
     """
 
     batch: pa.RecordBatch
-    numbers: npt.NDArray[np.int64]
+    numbers: Int64Array
     _taken: Slice
     _rest: Position
 
@@ -370,7 +372,7 @@ class Share:
 
     def _fill(self, columns: Sequence[str], rows: int) -> Iterator[Buffer]:
         """Fill buffers from several ranges at a time: rows of one block are often alike."""
-        n_open = max(2, min(MOST_OPEN, OPEN_COLUMNS // len(columns)))
+        n_open = max(2, min(MAX_OPEN, OPEN_COLUMNS // len(columns)))
         each = -(-rows // n_open)
         waiting = deque(self.position.ranges)
         active: deque[_Cursor] = deque()
@@ -488,7 +490,7 @@ def _shuffled(rows: ParquetRows, seed: int, epoch: int, ranges: Iterable[Range])
     return tuple(given[i] for i in np.argsort(place[block], kind="stable"))
 
 
-def _cut(position: Position, first: npt.NDArray[np.int64], begin: int, end: int) -> Position:
+def _cut(position: Position, first: Int64Array, begin: int, end: int) -> Position:
     """Return the rows of a position from `begin` to `end`; `first` has where its items begin."""
     slices: list[Slice] = []
     ranges: list[Range] = []

@@ -1,4 +1,4 @@
-"""Sums whose rounding does not depend on who adds what: parts are added in a fixed tree."""
+"""Statistics of a share of a table, merged exactly: what the encoder and the loss are fitted to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm.distribute.rows import ParquetRows
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cells import CrossStatistics
@@ -18,9 +18,11 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train.losses import Loss
-from splinefm.train.rows import MOST_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
+from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
 from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from splinefm.train.targets import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
+
+# Sums whose rounding does not depend on who adds what: parts are added in a fixed tree.
 
 _Part = TypeVar("_Part")
 
@@ -82,7 +84,6 @@ class Dyadic(Generic[_Part]):
 # blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
 # tree over the blocks, so that the result is the same to the bit, whoever had which block.
 
-FloatArray = npt.NDArray[np.float64]
 # A share of validation rows can be halved so often.
 HALVINGS = 40
 
@@ -247,13 +248,13 @@ class ShareStatistics:
             summary.totals = summary.totals + totals
         return summary
 
-    def validation_share(self, most: int = MOST_VALIDATION_ROWS) -> float:
+    def validation_share(self, most: int = MAX_VALIDATION_ROWS) -> float:
         """Return the share of rows to hold out: that of the scan, halved until there are at most `most` such rows."""
         self._check_whole()
         fits = np.flatnonzero(self.held_out <= most)
         return self.scan.validation * 0.5 ** int(fits[0] if len(fits) else HALVINGS)
 
-    def validation_rows(self, most: int = MOST_VALIDATION_ROWS) -> int:
+    def validation_rows(self, most: int = MAX_VALIDATION_ROWS) -> int:
         """Return how many rows of the table are held out."""
         fits = np.flatnonzero(self.held_out <= most)
         return int(self.held_out[fits[0]]) if len(fits) else 0

@@ -28,7 +28,7 @@ SMALL_ROWS = 1024
 # Smoothed tables can be larger, because smoothness needs neighbors.
 SMOOTH_BYTES = 1 << 24
 # The most ranks on which a large table is divided by rows, whether it fits on one rank or not.
-MOST_BY_ROWS = 8
+MAX_BY_ROWS = 8
 # The share of free memory that the planner leaves for batches, the encoder and checkpoints.
 RESERVED = 0.2
 FUSED: dict[str, type[torch.optim.Optimizer]] = {
@@ -177,7 +177,7 @@ def _kinds(large: bool, ranks: int) -> list[str]:
     """
     if not large or ranks == 1:
         return ["table_wise"]
-    return ["row_wise"] if ranks <= MOST_BY_ROWS else ["table_wise", "row_wise"]
+    return ["row_wise"] if ranks <= MAX_BY_ROWS else ["table_wise", "row_wise"]
 
 
 def _planner(tables: list[ShardedTable], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:

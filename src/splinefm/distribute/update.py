@@ -1,4 +1,4 @@
-"""Trial: an update on several ranks under a guard, as `Trial` of `learn.updates.guard` is on one machine."""
+"""Update a model on several processes: what `update_model` does on one machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.distribute.fit import (
     RankSettings,
     for_ranks,
@@ -41,7 +41,7 @@ from splinefm.update.files import DEFAULT_GUARD, UpdateReport, alone, rejected_p
 from splinefm.update.guard import Guard, Rise, Sums, UpdateRefused, Verdict, make_verdict, score_rows
 from splinefm.update.learner import UPDATE_RATE
 
-FloatArray = npt.NDArray[np.float64]
+# Trial: an update on several ranks under a guard, as `Trial` of `update.guard` is on one machine.
 
 
 class RankTrial:

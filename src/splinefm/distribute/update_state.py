@@ -1,4 +1,4 @@
-"""The state of the optimizers of an update on several ranks, beside its model: `learn.updates.state` for ranks.
+"""The state of the optimizers of an update on several ranks, beside its model: `update.state` for ranks.
 
 Every rank writes what it has to a file of its own in the folder `path + ".rank-state"`: no machine may hold all of it.
 An index names these files and the model, by its identity. It is written just before the model is replaced, and the
@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from splinefm._arrays import Array
 from splinefm._files import replacing, sync_folder
 from splinefm.distribute.model import ParallelModel, set_penalties
 from splinefm.distribute.results import write_result
-from splinefm.store.container import Array, ModelFileError, demand, opened, read_container, write_container
+from splinefm.store.container import ModelFileError, opened, read_container, require, write_container
 from splinefm.store.sharded import Entry, entry_of, open_entry, version
 from splinefm.train.fitted import Fitted
 
@@ -71,7 +72,9 @@ class RankState:
                 for name, first, values in _read_part(self.folder, entry):
                     for mine in own.get(name, ()):
                         _copy(mine, first, values)
-            demand(self.penalties.shape == model.penalties.shape, f"the state in {str(self.folder)!r} has other groups")
+            require(
+                self.penalties.shape == model.penalties.shape, f"the state in {str(self.folder)!r} has other groups"
+            )
         model.dense.number = self.number
         set_penalties(model, *self.penalties)
 
@@ -107,9 +110,9 @@ def find_rank_state(model: Path, identity: str, optimizer: str, *, warn: bool) -
 
 def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> RankState:
     number = about["number"]
-    demand(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
+    require(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
     penalties = np.array(about["penalties"], np.float64)
-    demand(penalties.ndim == 2 and bool((penalties >= 0.0).all()), "a penalty is negative or not a number")
+    require(penalties.ndim == 2 and bool((penalties >= 0.0).all()), "a penalty is negative or not a number")
     entries = tuple(map(Entry.from_dict, about["files"]))
     if about["optimizer"] != optimizer:
         raise ModelFileError(
@@ -173,7 +176,7 @@ def _read_part(folder: Path, entry: Entry) -> Iterator[tuple[str, int, torch.Ten
         description, arrays = read_container(file, FORMAT)
         for key, name, first in description["moments"]:
             values = arrays.pop(key)
-            demand(bool(np.isfinite(values).all()), f"{name} holds NaN or infinity")
+            require(bool(np.isfinite(values).all()), f"{name} holds NaN or infinity")
             yield name, int(first), torch.from_numpy(values)
 
 

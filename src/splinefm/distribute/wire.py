@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import Array
 from splinefm.distribute.statistics import Scan, ShareStatistics, numerical_parts
 from splinefm.encode.fields.categorical import CategoricalStatistics
 from splinefm.encode.fields.cells import CrossStatistics
@@ -20,7 +21,7 @@ from splinefm.encode.fields.vocabulary import CategoryCounts
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import QuantileSketch, Summary
-from splinefm.store.container import Array, Damaged, ModelFileError, demand, read_container, write_container
+from splinefm.store.container import Damaged, ModelFileError, read_container, require, write_container
 from splinefm.store.sharded import version
 from splinefm.train.target_summary import Moments
 
@@ -117,9 +118,9 @@ def _restore_statistics(
 ) -> ShareStatistics:
     statistics = ShareStatistics(scan, 0, threads)
     statistics.begin, statistics.end = map(int, described["blocks"])
-    demand(0 <= statistics.begin <= statistics.end, f"blocks are {described['blocks']}")
+    require(0 <= statistics.begin <= statistics.end, f"blocks are {described['blocks']}")
     fields = statistics.counts.fields
-    demand(len(described["fields"]) == len(fields), "the number of fields is wrong")
+    require(len(described["fields"]) == len(fields), "the number of fields is wrong")
     statistics.counts.n_rows = int(described["rows"])
     for i, (item, state) in enumerate(zip(fields, described["fields"], strict=True)):
         _restore(item, state, f"{i}", tensors)
@@ -130,8 +131,8 @@ def _restore_statistics(
     statistics.totals.waiting = dict(totals)
     statistics.sample.share, statistics.sample.rows = float(described["sample_share"]), tensors.pop("sample")
     statistics.held_out = tensors.pop("held_out")
-    demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
-    demand(all(part.n_rows == statistics.n_rows for part in numerical_parts(fields)), "the numbers of rows differ")
+    require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
+    require(all(part.n_rows == statistics.n_rows for part in numerical_parts(fields)), "the numbers of rows differ")
     return statistics
 
 
@@ -167,7 +168,7 @@ def _restore_sketches(meta: Array, points: Array) -> dict[tuple[int, int], Quant
         value, below, rows = np.ascontiguousarray(points[:, at : at + int(size)])
         levels[int(inner)] = Summary(value, below, rows, total, error)
         at += int(size)
-    demand(at == points.shape[1], "a sketch has the wrong number of values")
+    require(at == points.shape[1], "a sketch has the wrong number of values")
     return waiting
 
 
@@ -197,7 +198,7 @@ def _describe_numerical(item: NumericalStatistics, path: str, tensors: dict[str,
 def _restore_numerical(item: NumericalStatistics, state: dict[str, Any], path: str, tensors: dict[str, Array]) -> None:
     item.n_missing, item.n_stray, item.stray = int(state["missing"]), int(state["stray_rows"]), tuple(state["stray"])
     special = tensors.pop(f"{path}/special")
-    demand(special.shape == item.special_rows.shape, f"{item.spec.name!r} has the wrong number of special values")
+    require(special.shape == item.special_rows.shape, f"{item.spec.name!r} has the wrong number of special values")
     item.special_rows = special
     item.spec = replace(item.spec, part=state["part"])
 
@@ -262,7 +263,7 @@ def _put_counts(counts: CategoryCounts, path: str, tensors: dict[str, Array]) ->
 
 def _take_counts(path: str, tensors: dict[str, Array]) -> CategoryCounts:
     names, rows = _take_names(path, tensors), tensors.pop(f"{path}/counts")
-    demand(len(names) == len(rows), f"{path} has {len(names)} names and {len(rows)} counts")
+    require(len(names) == len(rows), f"{path} has {len(names)} names and {len(rows)} counts")
     return CategoryCounts([pa.table({"name": names, "count": to_arrow(rows)})])
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, FloatArray
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -29,8 +30,6 @@ from splinefm.encode.tables.columns import Categories, Lists, is_text
 if TYPE_CHECKING:
     from splinefm.encode.encoder import Encoder
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float32]
 # A share is unusual if it exceeds the expected one by this, and by more than chance would.
 MARGIN, DEVIATIONS = 0.05, 4.0
@@ -102,7 +101,7 @@ class Watch:
         self.missing = [Tally() for _ in encoder.fields]
         self._lock = Lock()  # blocks are encoded by several threads
 
-    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: npt.NDArray[Any]) -> None:
+    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: Array) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
         item = self.encoder.fields[f]
         if isinstance(item, Cross):  # the fields of its columns count
@@ -221,7 +220,7 @@ def _ends(item: Numerical) -> bool:
 
 
 def _names(
-    item: Categorical | MultiValued, values: Any, start: Any, weight: npt.NDArray[Any], wants_examples: bool
+    item: Categorical | MultiValued, values: Any, start: Any, weight: Array, wants_examples: bool
 ) -> tuple[Any, Any]:
     """Count and examples of unseen and of missing categories."""
     n = len(start)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
@@ -28,7 +29,6 @@ from splinefm.encode.tables.arrow import cut_batch, numbered
 from splinefm.encode.tables.names import counted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.encode.transforms.sketch import FloatArray
 
 if TYPE_CHECKING:
     from splinefm.encode.drift import Watch

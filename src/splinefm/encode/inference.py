@@ -1,4 +1,4 @@
-"""Columns of identifiers, told by their names: integers that are names rather than quantities."""
+"""Infer a schema from a table, with the reason for every choice."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._checks import check_column_name
 from splinefm._wording import number_of
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -43,7 +43,8 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
 from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 
-FloatArray = npt.NDArray[np.float64]
+# Columns of identifiers, told by their names: integers that are names rather than quantities.
+
 # Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
 _IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
 # What a column of names is called: its last word, which a word such as "number" may follow. Plurals are counts.
@@ -68,13 +69,13 @@ def are_called_identifiers(name: str) -> bool:
     return _IDENTIFIER.search(name) is not None
 
 
-def name_words(name: str, value: FloatArray, count: npt.NDArray[np.int64]) -> str:
+def name_words(name: str, value: FloatArray, count: Int64Array) -> str:
     """Return a question about integers that were read as numbers, if they may be names, such as those of users."""
     is_asked = _may_be_names(name, value, count)
     return f"; if these are names rather than a quantity, use sf.Categorical({name!r})" if is_asked else ""
 
 
-def _may_be_names(name: str, value: FloatArray, count: npt.NDArray[np.int64]) -> bool:
+def _may_be_names(name: str, value: FloatArray, count: Int64Array) -> bool:
     """Whether integers are rather names than a quantity, by what their column is called and by their values."""
     if not _is_called_a_name(name) or len(value) <= MANY or value[0] < 0.0:
         return False
@@ -105,30 +106,29 @@ def _is_called_a_name(name: str) -> bool:
 
 # Which values of a column recur, and how often: it tells quantities from names.
 
-IntArray = npt.NDArray[np.int64]
 # A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a feature.
 ATOM = 0.1
-MOST_ATOMS = 3
+MAX_ATOMS = 3
 # Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
 # that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
 # which the table is a sample, so that a larger sample comes to the same conclusion.
-MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
+MAX_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Floats hold integers up to 2^53 exactly. Times in nanoseconds are beyond it, but hardly ever as close to each other.
 LARGEST_EXACT, TOLD_APART = 2.0**53, 0.9
 # More distinct values than this share of all elements of lists: coordinates, such as those of an embedding.
 COORDINATES = 0.5
 
 
-def find_atoms(value: FloatArray, count: IntArray) -> IntArray:
+def find_atoms(value: FloatArray, count: Int64Array) -> Int64Array:
     """Indices of values that are too frequent to be a quantity."""
     atoms = np.flatnonzero(count >= ATOM * count.sum())
     # Heavy values of a coarse grid are not exceptions; the transform spaces them by rank.
-    return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
+    return atoms if len(atoms) <= MAX_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
 
 
-def are_amounts(value: FloatArray, count: IntArray) -> bool:
+def are_amounts(value: FloatArray, count: Int64Array) -> bool:
     """Whether a column has few distinct numbers off any grid, such as tariffs, each on many rows."""
-    if not SPREAD_BY_RANK < len(value) <= MOST_AMOUNTS:
+    if not SPREAD_BY_RANK < len(value) <= MAX_AMOUNTS:
         return False
     gaps = np.diff(value)
     # Without the most frequent one, which may be a zero that stands for "none".
@@ -136,7 +136,7 @@ def are_amounts(value: FloatArray, count: IntArray) -> bool:
     once, twice = int((others == 1).sum()), int((others == 2).sum())
     in_all = len(value) + once * (once - 1) / (2 * (twice + 1))  # Chao's estimate
     known = 1.0 - once / others.sum()  # Good's and Turing's
-    recurring = in_all <= MOST_AMOUNTS and known >= KNOWN and others.mean() >= ROWS_PER_AMOUNT
+    recurring = in_all <= MAX_AMOUNTS and known >= KNOWN and others.mean() >= ROWS_PER_AMOUNT
     return bool(recurring and np.median(gaps) >= GAP * gaps.min())
 
 
@@ -167,8 +167,6 @@ def are_coordinates(kind: pa.DataType, lists: Lists) -> bool:
     return bool(pa.types.is_floating(kind) and len(lists.names.unique()) > COORDINATES * len(lists.names))
 
 
-# Infer a schema from a table, with the reason for every choice.
-
 # Rows that are read: the choice hardly changes after that. The fit reads all of them.
 LOOK_AT = 500_000
 # Integers with at most this many distinct values are codes or grades more often than quantities.
@@ -191,7 +189,7 @@ FINE = 128
 # With more columns than these each has one resolution: three would take three times the time and memory.
 MANY_COLUMNS = 256
 # Rows per segment there, from 8 to the 20 segments of `BSpline()`.
-ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
+ROWS_PER_SEGMENT, MIN_SEGMENTS = 100, 8
 _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
 
 
@@ -264,7 +262,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
 def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
     """The fields of a wide table: one spline for each number, of few segments where there are few rows."""
     most = BSpline().segments
-    basis = BSpline(min(most, max(LEAST_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
+    basis = BSpline(min(most, max(MIN_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
     usual = (BSpline(), MultiResolution())
     return tuple(
         replace(item, basis=basis) if isinstance(item, Numerical) and item.basis in usual else item for item in fields
@@ -391,7 +389,7 @@ def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringA
     return _number(name, x, decimal=decimal, text="auto", words=_stray_words(text, stray, "number"))
 
 
-def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: npt.NDArray[np.bool_], n_present: int) -> bool:
+def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: BoolArray, n_present: int) -> bool:
     """Whether a column is numbers in spite of text that is none."""
     share = 1.0 - stray.sum() / n_present
     if share >= NEARLY_ALL:
@@ -401,7 +399,7 @@ def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: npt.NDArray[np.boo
     return bool(share >= MOSTLY and n_spellings <= FEW_SPELLINGS and n_numbers > FEW_VALUES)
 
 
-def _stray_words(text: pa.LargeStringArray, stray: npt.NDArray[np.bool_], what: str) -> str:
+def _stray_words(text: pa.LargeStringArray, stray: BoolArray, what: str) -> str:
     if not stray.any():
         return ""
     examples = ", ".join(map(repr, text.filter(to_arrow(stray)).unique()[:EXAMPLES].to_pylist()))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, Int32Array, Int64Array
 from splinefm._core import RowEncoder
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.polynomials import PolynomialWindow
@@ -34,10 +35,9 @@ from splinefm.encode.readers import (
     unseen_feature,
 )
 from splinefm.encode.schema import Field, Single
-from splinefm.encode.slots import IntArray, expand_windows
+from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.transforms.sketch import FloatArray
 
 _NO_NUMBERS = np.zeros(0)
 _AGREES = 1e-6  # the most that weights of a compiled field may differ from those of the encoder
@@ -111,7 +111,7 @@ class NamesPlan:
     unseen: Unseen
 
     @property
-    def names(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    def names(self) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
         """Offsets and text of the vocabulary."""
         return text_buffers((self.item.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names)
 
@@ -153,12 +153,12 @@ class CrossPlan:
     parts: tuple[NumberPlan | NamesPlan, ...]
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Int64Array:
         """Functions of each number, shape (resolutions, numbers)."""
         return np.array(self.item.level_sizes, np.int64).reshape(len(self.item.levels), -1)
 
     @property
-    def cells(self) -> npt.NDArray[np.int32]:
+    def cells(self) -> Int32Array:
         """Features of the combinations of categories that are kept, shape (cells, categories)."""
         if self.item.cells is None:
             return np.zeros((0, len(self.item.categories)), np.int32)
@@ -381,7 +381,7 @@ def add_cross(encoder: RowEncoder, plan: CrossPlan) -> tuple[Reader, ...]:
     return tuple(readers)
 
 
-def _names(plan: NamesPlan, unseen: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], int, int, int]:
+def _names(plan: NamesPlan, unseen: int) -> tuple[Int64Array, npt.NDArray[np.uint8], int, int, int]:
     """Names of a field, the features of the first of them, of those that are unseen, and of missing values."""
     unseen = unseen if plan.item.spelling == "text" else ASK  # it may be another spelling
     return *plan.names, plan.first_name, unseen, ASK if plan.missing is None else plan.missing
@@ -398,7 +398,7 @@ class NumberColumn:
         self._encoder = RowEncoder()
         add_number(self._encoder, plan)
 
-    def encode_into(self, x: FloatArray, start: IntArray, weight: Any) -> None:
+    def encode_into(self, x: FloatArray, start: Int32Array, weight: Any) -> None:
         """Write features and weights of numbers into some columns of slots."""
         x = np.ascontiguousarray(x, np.float64)
         refused = self._encoder.encode_column(x, self._widths, start, weight)
@@ -415,7 +415,7 @@ class CrossColumns:
         self._encoder = RowEncoder()
         add_cross(self._encoder, plan)
 
-    def encode_into(self, values: list[Any], start: IntArray, weight: Any) -> None:
+    def encode_into(self, values: list[Any], start: Int32Array, weight: Any) -> None:
         """Write features and weights of the values of its parts into some columns of slots."""
         item, n = self._item, len(start)
         cells = np.zeros(n, np.int32)
@@ -435,7 +435,7 @@ class OtherColumns:
         self._item: Any = item
         self._first = first
 
-    def encode_into(self, values: Any, start: IntArray, weight: Any) -> None:
+    def encode_into(self, values: Any, start: Int32Array, weight: Any) -> None:
         """Write features and weights of values into some columns of slots, whose weights are 1 before."""
         self._item.encode_into(values, self._first, start, weight)
 

@@ -27,7 +27,7 @@ from splinefm.encode.tables.spelling import canonical
 NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
 # Arrow reads the other types.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
-_MOST_SPELLINGS = 10_000  # that are cached for a field, beside its names
+_MAX_SPELLINGS = 10_000  # that are cached for a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
@@ -55,7 +55,7 @@ class CategoryFeatures:
     def __init__(self, field: Categorical, first: int) -> None:
         self.field, self.first, self.shared = field, first, unseen_feature(field, first)
         self._known: dict[str, int] = {}
-        self._most = len(field.vocabulary or ()) + _MOST_SPELLINGS
+        self._most = len(field.vocabulary or ()) + _MAX_SPELLINGS
 
     def find(self, value: Any) -> int:
         """The feature of any value; raises if the field refuses it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm.encode.tables.names import counted
@@ -16,7 +16,6 @@ from splinefm.encode.tables.names import counted
 if TYPE_CHECKING:
     import scipy.sparse
 
-IntArray = npt.NDArray[np.int32]
 MAX_FEATURES = np.iinfo(np.int32).max
 
 
@@ -98,28 +97,28 @@ class SlotLayout:
         return sum(max(field.units) + 1 for field in self.fields)
 
     @cached_property
-    def feature_ptr(self) -> IntArray:
+    def feature_ptr(self) -> Int32Array:
         """Field f has features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
         return offsets(field.n_features for field in self.fields)
 
     @cached_property
-    def window_ptr(self) -> IntArray:
+    def window_ptr(self) -> Int32Array:
         """Field f has windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
         return offsets(len(field.widths) for field in self.fields)
 
     @cached_property
-    def weight_ptr(self) -> IntArray:
+    def weight_ptr(self) -> Int32Array:
         """Window w has weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
         return offsets(width for field in self.fields for width in field.widths)
 
     @cached_property
-    def window_unit(self) -> IntArray:
+    def window_unit(self) -> Int32Array:
         """The unit that each window is summed into."""
         first = offsets(max(field.units) + 1 for field in self.fields)
         return np.array([first[f] + unit for f, field in enumerate(self.fields) for unit in field.units], np.int32)
 
     @cached_property
-    def unit_field(self) -> IntArray:
+    def unit_field(self) -> Int32Array:
         """The field that each unit belongs to."""
         units = [max(field.units) + 1 for field in self.fields]
         return np.repeat(np.arange(len(units), dtype=np.int32), units)
@@ -146,8 +145,8 @@ class Slots:
     ([[3], [0]], [[1.0], [1.0]])
     """
 
-    start: IntArray
-    weight: npt.NDArray[np.float32]
+    start: Int32Array
+    weight: Float32Array
     layout: SlotLayout
 
     def __repr__(self) -> str:
@@ -156,7 +155,7 @@ class Slots:
     def __len__(self) -> int:
         return len(self.start)
 
-    def __getitem__(self, rows: slice | npt.NDArray[Any]) -> Slots:
+    def __getitem__(self, rows: slice | Array) -> Slots:
         """Slots of some rows; a slice shares memory."""
         return Slots(self.start[rows], self.weight[rows], self.layout)
 
@@ -166,7 +165,7 @@ class Slots:
         moved = np.repeat(layout.feature_ptr[:-1] - self.layout.feature_ptr[:-1], windows)
         return Slots(self.start + moved, self.weight, layout)
 
-    def compact(self) -> tuple[npt.NDArray[np.int64], Slots]:
+    def compact(self) -> tuple[Int64Array, Slots]:
         """The features that some rows use, sorted, and the rows on a table that has only these.
 
         Neighbors stay neighbors, because all features of a window are used. For tables of parameters that are not in
@@ -214,12 +213,12 @@ def concatenate_slots(parts: Sequence[Slots]) -> Slots:
     )
 
 
-def offsets(sizes: Iterable[int]) -> IntArray:
+def offsets(sizes: Iterable[int]) -> Int32Array:
     """0, s0, s0 + s1, ..."""
     return np.concatenate([[0], np.cumsum(list(sizes), dtype=np.int64)]).astype(np.int32)
 
 
-def expand_windows(start: IntArray, widths: Sequence[int] | IntArray) -> IntArray:
+def expand_windows(start: Int32Array, widths: Sequence[int] | Int32Array) -> Int32Array:
     """The feature of every weight: starts of windows repeated, plus the position inside the window.
 
     Examples
@@ -228,5 +227,5 @@ def expand_windows(start: IntArray, widths: Sequence[int] | IntArray) -> IntArra
     array([[3, 4, 8]], dtype=int32)
     """
     inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
-    features: IntArray = np.repeat(start, widths, axis=1) + inside
+    features: Int32Array = np.repeat(start, widths, axis=1) + inside
     return features

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import supports
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.names import counted
-from splinefm.encode.transforms.sketch import FloatArray
 
 _BARS = "▁▂▃▄▅▆▇█"
 # A function is starved where it sees less than this part of the rows that an even spread would give it.

@@ -1,4 +1,4 @@
-"""Numbers of a page as named arrays, beside the JSON that refers to them by name."""
+"""The arrays of a page: named buffers, rows of a table, and the features of a large model that a page gets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, BoolArray, FloatArray, IndexArray, Int32Array
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -23,7 +24,8 @@ from splinefm.encode.tables.columns import Categories, one_array
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import as_targets, as_weights
 
-Array = npt.NDArray[Any]
+# Numbers of a page as named arrays, beside the JSON that refers to them by name.
+
 # Types that browsers have an array for.
 _TYPES = {"float32": "Float32Array", "float64": "Float64Array", "int32": "Int32Array"}
 
@@ -80,8 +82,6 @@ def json_number(value: float) -> float | str | None:
 # Which features of a large model a page gets: all that its rows have, and the most frequent of the others.
 #
 # Categories and combinations of categories can be left out; tokens and basis functions cannot.
-
-IndexArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +147,13 @@ def _first(item: Field) -> int:
     return item.elements.n_tokens if isinstance(item, Categorical | MultiValued) else 0
 
 
-def _rows(item: Field, counts: npt.NDArray[np.float64], total: int) -> npt.NDArray[np.float64]:
+def _rows(item: Field, counts: FloatArray, total: int) -> FloatArray:
     """Training rows of each of them."""
     first, cost = _first(item), _cost(item)
     return counts[first : first + total * cost : cost]
 
 
-def _needed(item: Field, used: npt.NDArray[np.bool_], total: int) -> npt.NDArray[np.bool_]:
+def _needed(item: Field, used: BoolArray, total: int) -> BoolArray:
     first, cost = _first(item), _cost(item)
     return np.asarray(used[first : first + total * cost].reshape(total, cost).any(axis=1))
 
@@ -166,7 +166,7 @@ def _kept(item: Field, members: IndexArray) -> Kept:
     return Kept(members.astype(np.intp), total, np.sort(np.concatenate([others, own])).astype(np.intp))
 
 
-def _used(fitted: Fitted, slots: Sequence[Slots]) -> list[npt.NDArray[np.bool_]]:
+def _used(fitted: Fitted, slots: Sequence[Slots]) -> list[BoolArray]:
     """For each field, which of its features some rows have."""
     layout = fitted.encoder.layout
     used = np.zeros(layout.n_features, bool)
@@ -177,8 +177,6 @@ def _used(fitted: Fitted, slots: Sequence[Slots]) -> list[npt.NDArray[np.bool_]]
 
 
 # Rows of a table as a page keeps them: numbers, and codes of names.
-
-Int32 = npt.NDArray[np.int32]
 
 
 def describe_rows(
@@ -229,7 +227,7 @@ def _values(item: Single, column: pa.Array, buffers: Buffers, name: str) -> dict
     return {"kind": "names", "names": names, "codes": buffers.add(name, codes, np.int32)}
 
 
-def _coded(categories: Categories) -> tuple[Int32, list[str]]:
+def _coded(categories: Categories) -> tuple[Int32Array, list[str]]:
     """Codes of rows, -1 for missing values, and the names that occur."""
     names, codes = categories
     if codes is None:

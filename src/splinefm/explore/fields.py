@@ -1,4 +1,4 @@
-"""What the page says about a model: titles, units, and the shapes of transforms and bases."""
+"""Fields as a page reads them: titles and units, columns, and the plans of compiled code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm._wording import number
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.bases.polynomials import PolynomialWindow
@@ -32,7 +32,9 @@ from splinefm.store.description import describe_search, predicted_thing
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
 
-_POINTS, _MOST_FUNCTIONS, _MOST_SETTINGS = 257, 64, 20
+# What the page says about a model: titles, units, and the shapes of transforms and bases.
+
+_POINTS, _MAX_FUNCTIONS, _MAX_SETTINGS = 257, 64, 20
 _SCORES = {
     "logistic": "score (log-odds)",
     "identity": "score (standardized target)",
@@ -108,9 +110,9 @@ def _search(fitted: Fitted) -> dict[str, Any] | None:
             str(entry["folds"]),
             number(entry["seconds"], ".1f"),
         ]
-        for entry in entries[:_MOST_SETTINGS]
+        for entry in entries[:_MAX_SETTINGS]
     ]
-    chosen = [i for i, entry in enumerate(entries[:_MOST_SETTINGS]) if entry["is_chosen"]]
+    chosen = [i for i, entry in enumerate(entries[:_MAX_SETTINGS]) if entry["is_chosen"]]
     some = f", the best {len(rows)} of {len(entries):,} settings" if len(entries) > len(rows) else ""
     return {"title": f"What the fit tried{some}", "columns": heads, "rows": rows, "chosen": chosen}
 
@@ -147,8 +149,8 @@ def _shapes(item: object) -> dict[str, Any] | None:
     x = np.asarray(item.fitted_transform.inverse(u), np.float64)
     known = np.isfinite(x)
     n_functions = sum(item.basis.sizes)
-    whole = [int(n) for n in np.cumsum(item.basis.sizes) if n <= _MOST_FUNCTIONS]
-    n_shown = whole[-1] if whole else _MOST_FUNCTIONS
+    whole = [int(n) for n in np.cumsum(item.basis.sizes) if n <= _MAX_FUNCTIONS]
+    n_shown = whole[-1] if whole else _MAX_FUNCTIONS
     start, weight = item.basis(u)
     values = np.zeros((n_functions, len(u)))
     np.add.at(values, (expand_windows(start, item.basis.widths), np.arange(len(u))[:, None]), weight)
@@ -164,7 +166,6 @@ def _shapes(item: object) -> dict[str, Any] | None:
 
 # Columns as a page shows them: ranges, knots, density, transform, basis, starvation, categories.
 
-FloatArray = npt.NDArray[np.float64]
 DENSITY_BINS = 60
 _STEPS = 512  # of a transform that has no pieces
 
@@ -295,8 +296,6 @@ def _categorical(item: Single, kept: Kept | None, counts: FloatArray | None) -> 
 
 # Fields as a page reads them: the plans of compiled code, as JSON with arrays beside it.
 
-IndexArray = npt.NDArray[np.intp]
-
 
 def plan_fields(fitted: Fitted) -> list[Plan]:
     """How each field reads rows; raise where only Python can."""
@@ -422,9 +421,7 @@ def _cross(plan: CrossPlan, kept: Kept, sources: list[int], buffers: Buffers, na
     }
 
 
-def _with_fewer_names(
-    cells: npt.NDArray[np.int32], column: int, n_tokens: int
-) -> tuple[npt.NDArray[np.int32], IndexArray]:
+def _with_fewer_names(cells: Int32Array, column: int, n_tokens: int) -> tuple[Int32Array, IndexArray]:
     """Combinations whose features of one part are counted without names that none of them has, and the other names."""
     positions = cells[:, column] - n_tokens
     members = np.unique(positions[positions >= 0])

@@ -13,7 +13,7 @@ from splinefm.encode.tables.open import open_data, open_table, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.explore.fields import Origin, describe_page
 from splinefm.explore.page import d3_script, render
-from splinefm.explore.payload import MOST_ITEMS, Items, Payload, make_payload
+from splinefm.explore.payload import MAX_ITEMS, Items, Payload, make_payload
 from splinefm.fit.evaluation import column_types
 from splinefm.inspect.rows import read_sample
 from splinefm.rank.ids import written_types
@@ -154,13 +154,13 @@ def _read_items(fitted: Fitted, request: ExploreRequest) -> Items:
     if request.ids is not None and request.ids not in table.names:
         raise ValueError(f"--ids: {missing_column_message(request.ids, table.names)}")
     n_rows = table.count_rows()
-    if n_rows > MOST_ITEMS:
+    if n_rows > MAX_ITEMS:
         raise ValueError(
-            f"--items: {request.items!r} has {n_rows:,} items, and a page holds {MOST_ITEMS:,} at most; save an index "
+            f"--items: {request.items!r} has {n_rows:,} items, and a page holds {MAX_ITEMS:,} at most; save an index "
             "(splinefm index) and give it with --index, which the server ranks"
         )
     known = [name for name in fitted.encoder.schema.columns if name in table.names]
     wanted = list(dict.fromkeys([*known, *([request.ids] if request.ids is not None else [])]))
-    rows = pa.concat_tables(pa.Table.from_batches([batch]) for batch in table.chunks(wanted, MOST_ITEMS))
+    rows = pa.concat_tables(pa.Table.from_batches([batch]) for batch in table.chunks(wanted, MAX_ITEMS))
     ids = range(len(rows)) if request.ids is None else rows.column(request.ids).to_pylist()
     return Items(rows.select(known), [str(one) for one in ids])

@@ -1,4 +1,4 @@
-"""The scripts of the page as one text each: modules without a bundler, and d3 from the package that ships it."""
+"""The page of `splinefm explore` as one HTML text, with its scripts and nothing to load."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.explore.payload import Payload
+
+# The scripts of the page as one text each: modules without a bundler, and d3 from the package that ships it.
 
 D3_PACKAGE, _D3_FILE = "mpld3", "d3.v5.min.js"
 # Modules import names on one line, and export functions, classes and constants where they are declared.

@@ -1,4 +1,4 @@
-"""Items that a page ranks for a context."""
+"""What the page of a model is made of: JSON, and arrays of numbers beside it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, IndexArray
 from splinefm._checks import check_count, check_fitted
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import open_table
-from splinefm.explore.arrays import Array, Buffers, Kept, describe_rows, describe_values, encode_array, keep_features
+from splinefm.explore.arrays import Buffers, Kept, describe_rows, describe_values, encode_array, keep_features
 from splinefm.explore.fields import describe_columns, describe_plan, plan_fields
 from splinefm.inspect.background import Background
 from splinefm.inspect.cubic import TripleMoments
 from splinefm.inspect.importance import Importance, importance
 from splinefm.inspect.rows import read_rows
 from splinefm.inspect.terms import has_closed_form
-from splinefm.model.family import by_output, each_output
+from splinefm.model.family.parameters import by_output, each_output
 from splinefm.store.description import describe_validation, predicted_thing
 from splinefm.train.fitted import Fitted
 
-MOST_ITEMS = 20_000
+# Items that a page ranks for a context.
+
+MAX_ITEMS = 20_000
 
 
 class Items(NamedTuple):
@@ -55,8 +57,8 @@ def check_items(fitted: Fitted, items: Items) -> list[str]:
             f"the items have {'no' if not columns else 'all'} columns of the model ({', '.join(map(repr, known))}); "
             "a ranking needs some that belong to the items and some that belong to the context"
         )
-    if not 0 < len(items.table) <= MOST_ITEMS:
-        raise ValueError(f"a page ranks 1 to {MOST_ITEMS:,} items, got {len(items.table):,}; give it the most frequent")
+    if not 0 < len(items.table) <= MAX_ITEMS:
+        raise ValueError(f"a page ranks 1 to {MAX_ITEMS:,} items, got {len(items.table):,}; give it the most frequent")
     if len(items.ids) != len(items.table):
         raise ValueError(f"there are {len(items.ids):,} ids for {len(items.table):,} items")
     return columns
@@ -92,9 +94,9 @@ def describe_items(sources: Sources, items: Items | None, buffers: Buffers) -> d
 BACKGROUND_ROWS = 100
 """Rows that a model with crosses is compared with: a page takes time for each of them."""
 IMPORTANCE_ROWS = 2000
-_MOST_EFFECTS = 1 << 25  # of rows and pairs of fields that are in memory
-_MOST_MOMENTS = 1 << 22  # second moments that products of three need
-_MOST_PAIRS = 1000  # that are told
+_MAX_EFFECTS = 1 << 25  # of rows and pairs of fields that are in memory
+_MAX_MOMENTS = 1 << 22  # second moments that products of three need
+_MAX_PAIRS = 1000  # that are told
 _CROSSED_ROWS = {2: 200, 3: 50}  # by order: those of crosses take time for each row of the background
 
 
@@ -107,7 +109,7 @@ def describe_explanations(fitted: Fitted, rows: pa.Table, buffers: Buffers, thre
     if not has_closed_form(fitted):
         return {"reason": f"{fitted.model} has products of more than three fields, which have no exact Shapley values"}
     n_fields, product = len(fitted.encoder.fields), fitted.model.product_columns
-    if n_fields**2 * (product.stop - product.start) > _MOST_MOMENTS:
+    if n_fields**2 * (product.stop - product.start) > _MAX_MOMENTS:
         return {"reason": f"{n_fields:,} fields have more products of three than a page takes; use sf.shapley_values"}
     crossed = any(isinstance(item, Cross) for item in fitted.encoder.fields)
     numbers = _spaced(len(rows), BACKGROUND_ROWS if crossed else len(rows))
@@ -140,10 +142,10 @@ def _each_score(fitted: Fitted) -> list[Fitted]:
 def _n_measured(fitted: Fitted, crossed: bool) -> int:
     """Rows that importances are measured on: fewer for many classes, and for many pairs of fields."""
     most = max(50, (_CROSSED_ROWS[fitted.model.order] if crossed else IMPORTANCE_ROWS) // fitted.n_outputs)
-    return max(10, min(most, _MOST_EFFECTS // len(fitted.encoder.fields) ** 2))
+    return max(10, min(most, _MAX_EFFECTS // len(fitted.encoder.fields) ** 2))
 
 
-def _spaced(n: int, most: int) -> npt.NDArray[np.intp]:
+def _spaced(n: int, most: int) -> IndexArray:
     return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
@@ -177,7 +179,7 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
             {"name": name, "shapley": float(shapley), "main": float(main)}
             for name, shapley, main in zip(names, found.shapley, found.main, strict=True)
         ],
-        "pairs": [{"names": [one, other], "value": value} for one, other, value in found.ranked_pairs()[:_MOST_PAIRS]],
+        "pairs": [{"names": [one, other], "value": value} for one, other, value in found.ranked_pairs()[:_MAX_PAIRS]],
         "triples": [{"names": list(three), "value": value} for *three, value in found.ranked_triples()[:100]],
         "crosses": sorted(crosses, key=lambda cross: -(cross["value"] or 0.0)),
     }
@@ -186,7 +188,7 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
 # The formula of a model and its parameters, as answers of the model to the questions of its contract.
 
 
-def describe_model(fitted: Fitted, features: npt.NDArray[np.intp], buffers: Buffers) -> dict[str, Any]:
+def describe_model(fitted: Fitted, features: IndexArray, buffers: Buffers) -> dict[str, Any]:
     """What scores are made of; parameters are those of some features.
 
     Pairs of units add p_u[columns(e)]' M_fe p_v[columns(f)], and products of three to `order` units are added
@@ -232,9 +234,7 @@ def describe_loss(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-# What the page of a model is made of: JSON, and arrays of numbers beside it.
-
-MOST_PARAMETERS = 1_000_000
+MAX_PARAMETERS = 1_000_000
 """Parameters that a page gets at most, before categories are left out."""
 NOT_ASKED = "explanations were not asked for"
 
@@ -268,7 +268,7 @@ def make_payload(
     target: str | None = None,
     weight: str | None = None,
     items: Items | None = None,
-    most_parameters: int = MOST_PARAMETERS,
+    most_parameters: int = MAX_PARAMETERS,
     explain: bool = True,
     threads: int | None = None,
 ) -> Payload:
@@ -363,7 +363,7 @@ def _decoded(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def _features(fitted: Fitted, kept: list[Kept]) -> npt.NDArray[np.intp]:
+def _features(fitted: Fitted, kept: list[Kept]) -> IndexArray:
     firsts = fitted.encoder.layout.feature_ptr[:-1]
     return np.concatenate([first + part.features for first, part in zip(firsts, kept, strict=True)])
 

@@ -15,7 +15,7 @@ from splinefm.explore.making import RANK, Explorer
 from splinefm.rank.index import ItemIndex
 
 HOST = "127.0.0.1"
-_MOST_BYTES, _MOST_ITEMS = 1 << 20, 1000
+_MAX_BYTES, _MAX_ITEMS = 1 << 20, 1000
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -125,8 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> Any:
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit() or int(length) > _MOST_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {_MOST_BYTES:,} bytes, and say how many")
+        if not length.isascii() or not length.isdigit() or int(length) > _MAX_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {_MAX_BYTES:,} bytes, and say how many")
         try:
             return json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
@@ -149,8 +149,8 @@ def _rank(index: ItemIndex, body: Any) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("context"), dict):
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "send a context, an object")
     k = body.get("k", 20)
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST_ITEMS:
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"k must be between 1 and {_MOST_ITEMS:,}")
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MAX_ITEMS:
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"k must be between 1 and {_MAX_ITEMS:,}")
     context = {name: body["context"].get(name) for name in index.context_columns}
     try:
         index.check_context(context)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import for_reader
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -29,11 +29,10 @@ from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, number_at, targets_named, words_for
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 Spacing = Literal["u", "uniform", "geometric", "quantile"]
 _MARGIN = 0.99  # of `max_error` is planned with; the rest is for rounding
 
-MOST_BINS = 1_000_000
+MAX_BINS = 1_000_000
 """Most bins of one field."""
 
 
@@ -171,9 +170,9 @@ def adaptive_bins(fitted: Fitted, targets: list[Target], max_error: float) -> di
     bins = {}
     for target, (cells, lengths) in curves.items():
         tolerance = _MARGIN * max_error * share[target] / total if total else max_error
-        if lengths[-1] > 2 * tolerance * MOST_BINS:
+        if lengths[-1] > 2 * tolerance * MAX_BINS:
             raise ValueError(
-                f"max_error={max_error:g} takes more than {MOST_BINS:,} bins of {words_for(fitted, target)}; "
+                f"max_error={max_error:g} takes more than {MAX_BINS:,} bins of {words_for(fitted, target)}; "
                 "raise it, or name fewer fields"
             )
         cuts = _walk(cells.tolist(), lengths.tolist(), tolerance)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.bases.basis import GRID, Basis, basis_reach, is_convex, step_cuts
 from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows
@@ -17,8 +17,6 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import expand_windows
 from splinefm.export.field_paths import EXACT, field_features, to_bernstein
 from splinefm.train.fitted import Fitted
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class CrossPath:
@@ -115,7 +113,7 @@ def _piece_moves(basis: Basis) -> tuple[FloatArray, Iterator[tuple[Any, FloatArr
     return borders, ((_active(window, s), _control_moves(window, s)) for s in range(window.segments))
 
 
-def _active(window: PolynomialWindow, segment: int) -> npt.NDArray[np.intp]:
+def _active(window: PolynomialWindow, segment: int) -> IndexArray:
     return (window.start + segment * window.moves + np.arange(window.coefficients.shape[1])) % window.around
 
 

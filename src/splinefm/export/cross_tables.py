@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.cross import Cross
@@ -68,6 +69,6 @@ def cross_rows(item: Cross, block: int) -> Iterator[tuple[Features, dict[str, An
         yield feature[used], columns
 
 
-def _intervals(part: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _intervals(part: Any) -> tuple[FloatArray, FloatArray]:
     edges = bin_edges(part)
     return np.append(-np.inf, edges), np.append(edges, np.inf)

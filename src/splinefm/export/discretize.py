@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._checks import check_choice, check_one_score, check_positive, is_integer
 from splinefm._wording import for_reader
 from splinefm.encode.bases.functions import Bins
@@ -24,16 +24,14 @@ from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.open import open_table
-from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
+from splinefm.export.bin_edges import MAX_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
 from splinefm.export.cross_paths import CrossPath, changed_parts
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, every_target, is_cross, number_at, targets_named
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
-
-MOST_FEATURES = 4_000_000
+MAX_FEATURES = 4_000_000
 """Most features of a cross with bins."""
 
 
@@ -259,8 +257,8 @@ def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
         raise ValueError(f'how many bins? Give numbers, such as {{"name": 200}}, or max_error=1e-3; got {fields!r}')
     for name, count in fields.items():
         targets_named(fitted, name)  # which checks the name
-        if not is_integer(count) or not 1 <= count <= MOST_BINS:
-            raise ValueError(f"the number of bins of {name!r} must be from 1 to {MOST_BINS:,}, got {count!r}")
+        if not is_integer(count) or not 1 <= count <= MAX_BINS:
+            raise ValueError(f"the number of bins of {name!r} must be from 1 to {MAX_BINS:,}, got {count!r}")
     return {name: int(count) for name, count in fields.items()}
 
 
@@ -359,11 +357,11 @@ def _with_bins(path: CrossPath, bins: Mapping[int, Bins]) -> Cross:
         parts[i] = replace(parts[i], basis=path.steps(i) or of_part, reduction="sum")
     cross = replace(path.item, parts=tuple(parts))
     n_features = max(1, cross.n_cells) * cross.block
-    if n_features > MOST_FEATURES:
+    if n_features > MAX_FEATURES:
         words = " × ".join(f"{sum(parts[i].basis.sizes):,}" for i in bins)
         raise ValueError(
             f"the cross {cross.name!r} would have {n_features:,} features: {words} bins for each of "
-            f"{max(1, cross.n_cells):,} combinations of categories; at most {MOST_FEATURES:,} are possible. "
+            f"{max(1, cross.n_cells):,} combinations of categories; at most {MAX_FEATURES:,} are possible. "
             f"Give it fewer bins, such as {for_reader(f'{{{cross.name!r}: 20}}', f'--bins {cross.name}=20')}, "
             "raise max_error, or fit the model without this cross"
         )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import Basis, step_cuts
 from splinefm.encode.bases.functions import Bins, Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -18,11 +18,10 @@ from splinefm.encode.schema import Field
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 EXACT = 10
 """Polynomials up to this degree are turned into control points without loss worth mentioning."""
 _CELLS = 512  # parts of [0, 1] in which the speed of a curve is bounded, at least
-_MOST_CELLS = 1 << 17
+_MAX_CELLS = 1 << 17
 _HULL = 64  # parts of [0, 1] whose control points hold the curve of another field, at least
 _BLOCK_NUMBERS = 1 << 22  # numbers in arrays of intermediate results
 
@@ -128,7 +127,7 @@ def _refined(breaks: FloatArray, least: int) -> FloatArray:
 
 def _parts_for(error: float, third: FloatArray, least: int) -> int:
     """So many equal parts of [0, 1] that quadratics miss functions with such third derivatives by at most `error`."""
-    return min(max(least, int(np.cbrt(third.max() / error) / 4.9) + 1), _MOST_CELLS)
+    return min(max(least, int(np.cbrt(third.max() / error) / 4.9) + 1), _MAX_CELLS)
 
 
 def to_bernstein(degree: int) -> FloatArray:

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._checks import check_choice, check_one_score
 from splinefm._files import check_destination, replacing
 from splinefm._wording import as_bins, for_reader
@@ -44,17 +44,16 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.cross_tables import describe_hash
 from splinefm.export.links import link_formula
-from splinefm.model.family import through
+from splinefm.model.family.contract import through
 from splinefm.store.container import stream_digest
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import as_targets
 
-Array = npt.NDArray[Any]
 Format = Literal["text", "binary"]
 
 _ROWS = 4096  # features that are written at a time
 _ALIGNED = 4  # floats that a build with SSE, the usual one, reads at a time
-_MOST_FEATURES = (1 << 31) - 1
+_MAX_FEATURES = (1 << 31) - 1
 
 
 def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Format = "text", raw: bool = False) -> None:
@@ -192,7 +191,7 @@ def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array
     return vectors
 
 
-def _own_weight(fitted: Fitted, f: int) -> npt.NDArray[np.float32]:
+def _own_weight(fitted: Fitted, f: int) -> Float32Array:
     """What the vectors of a field are multiplied with where they meet each other: 0 if they do not."""
     item = fitted.encoder.fields[f]
     if max(item.layout.units) == 0:
@@ -363,8 +362,8 @@ def _check(fitted: Fitted, raw: bool) -> None:
     for f in range(len(fitted.encoder.fields)):
         _own_weight(fitted, f)
     n = _size(fitted)[0]
-    if n > _MOST_FEATURES:
-        raise ValueError(f"libffm takes at most {_MOST_FEATURES:,} features, the model has {n:,}; raise min_count")
+    if n > _MAX_FEATURES:
+        raise ValueError(f"libffm takes at most {_MAX_FEATURES:,} features, the model has {n:,}; raise min_count")
     if fitted.loss.name != "logistic" and not raw:
         raise ValueError(
             f"libffm predicts 1 / (1 + exp(-score)), which is not a prediction of a model with the {fitted.loss.name} "

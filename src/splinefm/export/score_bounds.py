@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import basis_reach, is_convex
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.cross import Cross
@@ -32,12 +32,11 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.cross_paths import CrossPath
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
-from splinefm.model.family import through
+from splinefm.model.family.contract import through
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
-_MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
-_MOST_CHANGES, _FIRST_CHANGES = 1 << 15, 8  # changes that are measured to find the largest
+_MAX_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
+_MAX_CHANGES, _FIRST_CHANGES = 1 << 15, 8  # changes that are measured to find the largest
 
 
 class Ruler:
@@ -165,7 +164,7 @@ class _Gauge:
         order = np.argsort(-rough)
         best, at, size = 0.0, 0, _FIRST_CHANGES
         while at < len(order) and rough[order[at]] > best:
-            if at >= _MOST_CHANGES:
+            if at >= _MAX_CHANGES:
                 return float(rough[order[at]])
             best = max(best, float(self(changes[order[at : at + size]]).max()))
             at, size = at + size, 2 * size
@@ -315,8 +314,8 @@ def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
     """Of many points the longest are kept, the others go into a ball."""
     lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f, group)])
     kept = np.ones(len(lengths), bool)
-    if len(lengths) > _MOST_POINTS:
-        kept[np.argpartition(lengths, -_MOST_POINTS)[:-_MOST_POINTS]] = False
+    if len(lengths) > _MAX_POINTS:
+        kept[np.argpartition(lengths, -_MAX_POINTS)[:-_MAX_POINTS]] = False
     points, rest, at = [], [], 0
     for part in hull.seen_from(f, group):
         chosen = kept[at : at + len(part)]

@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm._checks import check_fitted
 from splinefm._core import StringTable, cell_places
 from splinefm._files import check_destination, replacing
@@ -38,8 +38,6 @@ from splinefm.train.fitted import Fitted
 
 _UNSEEN = ("rare", "neutral", "error", "hash")
 _KINDS = {NumberPlan: 0, NamesPlan: 1, ListPlan: 2, CrossPlan: 3}
-
-Array = npt.NDArray[Any]
 
 
 class Indexed(Protocol):

@@ -33,7 +33,6 @@ from splinefm.export.cross_tables import category_features, cross_rows, describe
 from splinefm.export.links import link_formula
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]
 
 FORMAT = "splinefm tables"

@@ -1,4 +1,4 @@
-"""Importances of columns from the encoded rows that an estimator keeps."""
+"""The models as scikit-learn estimators: SplineFMClassifier and SplineFMRegressor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
@@ -42,7 +43,8 @@ from splinefm.fit.inputs import (
     warn_of_answer,
 )
 from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shared_parameters
-from splinefm.model.family import AnyModel, member_model
+from splinefm.model.family import AnyModel
+from splinefm.model.family.averages import member_model
 from splinefm.search.resolutions import with_bases
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
@@ -50,8 +52,10 @@ from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
 from splinefm.train.metrics import is_missing
 from splinefm.train.progress import make_progress
 from splinefm.train.settings import Epoch, check_model, check_optional_schema
-from splinefm.train.targets import MOST_CLASSES, ClassWeight, class_weights, warn_of_spellings
+from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, warn_of_spellings
 from splinefm.update.learner import Learner
+
+# Importances of columns from the encoded rows that an estimator keeps.
 
 
 def columns_of(fitted: Fitted) -> list[str]:
@@ -59,9 +63,7 @@ def columns_of(fitted: Fitted) -> list[str]:
     return [column for item in fitted.encoder.fields for column in item.columns]
 
 
-def column_importances(
-    fitted: Fitted, rows: Slots | pa.Table, names: Sequence[str], threads: int | None
-) -> npt.NDArray[np.float64]:
+def column_importances(fitted: Fitted, rows: Slots | pa.Table, names: Sequence[str], threads: int | None) -> FloatArray:
     """Return how much each column moves the scores: mean absolute Shapley values, divided by their sum."""
     # An import against the order of the folders: see `Fitted.segment`.
     from splinefm.inspect.shapley import shapley_values
@@ -87,8 +89,7 @@ def column_importances(
 
 # What both estimators share: parameters, fitting, files and importances.
 
-FloatArray = npt.NDArray[np.float64]
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 """Rows that an estimator keeps for `feature_importances_`."""
 _NOT_PICKLED = ("_learner", "_importances")
 
@@ -281,7 +282,7 @@ class SplineFMBase(SplineFMParameters):
     def _take(self, result: FitResult, classes: Labels | None) -> str:
         """Become the estimator of a fit; return what Ctrl-C has left."""
         self.fitted_, chunks, left = result
-        self._rows = chunks.sample(MOST_ROWS)
+        self._rows = chunks.sample(MAX_ROWS)
         self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None
         self._set_classes(classes)
@@ -406,7 +407,7 @@ class SplineFMBase(SplineFMParameters):
             names = match_labels(names, getattr(self, "_labels", None), X)
         return rename_columns(table, names)
 
-    def _scores(self, X: object) -> npt.NDArray[np.float32]:
+    def _scores(self, X: object) -> Float32Array:
         check_is_fitted(self, "fitted_")
         return self.fitted_.scores(self._read_as_fitted(X), threads=self._threads())
 
@@ -520,7 +521,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         known = None if classes is None else distinct_classes(np.asarray(classes))
         return self._fit(X, y, sample_weight, target, classes=known)
 
-    def decision_function(self, X: object) -> npt.NDArray[np.float32]:
+    def decision_function(self, X: object) -> Float32Array:
         """Return the score of every row, in order: the log-odds of `classes_[1]`.
 
         For more than two classes, the scores of all of them: shape (n, classes).
@@ -568,7 +569,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         elif classes is not None:
             task = replace(task, classes=fitted_labels(classes))
         else:
-            task = replace(task, classes=task.source().with_classes(MOST_CLASSES).classes)
+            task = replace(task, classes=task.source().with_classes(MAX_CLASSES).classes)
         return task if task.classes is None or len(task.classes) == 2 else replace(task, loss=Loss("softmax"))
 
     def _find_classes(self, y: object) -> Labels | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.vocabulary import natural_ranks
 from splinefm.encode.tables.arrow import from_strings
@@ -29,7 +29,6 @@ from splinefm.train.targets import as_targets, as_weights, check_total_weight
 ROWS = 65_536
 """Rows of the table that are in memory at the same time."""
 
-FloatArray = npt.NDArray[np.float64]
 
 # What the metrics of losses are that have one of their own.
 _OWN = {
@@ -68,7 +67,7 @@ class Evaluation:
 
 
 class _Part(NamedTuple):
-    score: npt.NDArray[np.float32]
+    score: Float32Array
     y: FloatArray
     weight: FloatArray
 

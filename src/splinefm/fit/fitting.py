@@ -1,13 +1,4 @@
-"""The bias of a trained model, set so that the model is right on average.
-
-The parameters of a model are moving averages. The steps around an average move the vectors of a row together, and the
-product of two averages does not have what their products had in common: the scores of averages are shifted against
-those that training saw. The bias, which has no penalty, makes up for it.
-
-Slopes of the loss that add up to zero mean that predictions and targets have the same total, except with the gamma and
-Tweedie losses, whose slopes weigh rows by their predictions: a sum of predicted expenses could be 10 % too low. Totals
-count there, too, and the slopes are those of the Poisson loss, which has the same link.
-"""
+"""From a table to a `Fitted`: schema, encoder, chunks, search, training."""
 
 from __future__ import annotations
 
@@ -18,15 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import number_of
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.model.engine import EngineName, find_engine
-from splinefm.model.family import FM, AnyModel, FwFM, Params, check_trainable, mean_model
+from splinefm.model.family import AnyModel
+from splinefm.model.family.averages import check_trainable, mean_model
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
 from splinefm.model.scores import predict_scores
 from splinefm.search.columns import with_column
 from splinefm.search.crosses import found_reasons, with_reasons, without_found
@@ -34,7 +29,7 @@ from splinefm.search.search import Found, can_search, search, what_is_open
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks, prepare_chunks
 from splinefm.train.fitted import Fitted
-from splinefm.train.loop import rows_of_twin, run_training, settings_for, train_part
+from splinefm.train.loop import rows_of_concurrent_refit, run_training, settings_for, train_part
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
 from splinefm.train.progress import SILENT, Progress, make_progress
 from splinefm.train.rows import Source, as_share
@@ -42,8 +37,8 @@ from splinefm.train.settings import (
     OF_MODEL,
     Callback,
     Chunk,
-    Trained,
     Training,
+    TrainingResult,
     check_columns,
     check_model,
     check_optional_schema,
@@ -54,16 +49,25 @@ from splinefm.train.settings import (
 from splinefm.train.targets import Classes, ClassWeight
 from splinefm.train.trials import StudySummary
 
-FloatArray = npt.NDArray[np.float64]
+# The bias of a trained model, set so that the model is right on average.
+#
+# The parameters of a model are moving averages. The steps around an average move the vectors of a row together, and the
+# product of two averages does not have what their products had in common: the scores of averages are shifted against
+# those that training saw. The bias, which has no penalty, makes up for it.
+#
+# Slopes of the loss that add up to zero mean that predictions and targets have the same total, except with the gamma
+# and Tweedie losses, whose slopes weigh rows by their predictions: a sum of predicted expenses could be 10 % too low.
+# Totals count there, too, and the slopes are those of the Poisson loss, which has the same link.
+
 # The most rows that are scored, and the largest shift that is believed: beyond it, something else is wrong.
-MOST_ROWS, LARGEST_SHIFT = 200_000, 4.0
+MAX_ROWS, LARGEST_SHIFT = 200_000, 4.0
 # Rounds for the classes of a softmax, whose biases depend on each other; halvings of the interval of other shifts.
 ROUNDS, HALVINGS = 10, 24
 
 
 def center(model: AnyModel, params: Params, rows: Chunk, loss: Loss) -> Params:
     """Return the parameters with a bias for which the model is right on average over these rows."""
-    some = np.arange(0, len(rows.y), max(1, -(-len(rows.y) // MOST_ROWS)))
+    some = np.arange(0, len(rows.y), max(1, -(-len(rows.y) // MAX_ROWS)))
     score = predict_scores(model, params, rows.slots[some]).astype(np.float64)
     shift = find_shift(loss, rows.y[some], score, rows.sample_weight[some])
     return params | {"bias": (params["bias"] + shift.reshape(params["bias"].shape)).astype(np.float32)}
@@ -109,8 +113,7 @@ def _shifts_of_classes(loss: Loss, y: FloatArray, score: FloatArray, weight: Flo
 # From a table to a `Fitted`: schema, encoder, chunks, training.
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
-# See docs/decisions.md.
-# The share of a time limit that the search takes at most.
+# See docs/decisions.md. The share of a time limit that the search takes at most.
 SEARCH_SHARE = 0.6
 DEFAULT_MODEL, DEFAULT_OF_MANY, MAX_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
 _SAME = {"random_state": "seed", "n_jobs": "threads"}
@@ -162,7 +165,7 @@ class Task:
 
 
 class FitResult(NamedTuple):
-    """A fitted model, the encoded rows that it was fitted to, and what Ctrl-C has left; see `Trained`."""
+    """A fitted model, the encoded rows that it was fitted to, and what Ctrl-C has left; see `TrainingResult`."""
 
     fitted: Fitted
     chunks: Chunks
@@ -361,7 +364,7 @@ def _train_members(
     again: bool,
     callbacks: Sequence[Callback],
     progress: Progress,
-) -> tuple[list[Trained], str]:
+) -> tuple[list[TrainingResult], str]:
     """Return the trained members of the model, and what Ctrl-C has left.
 
     The search has fitted them. They are fitted `again` if the user wants to hear of it, or by another engine.
@@ -379,7 +382,12 @@ def _train_members(
         first = fitted[0]
     else:
         first = train_part(
-            model, chunks, training, callbacks, progress, whole=rows_of_twin(model, chunks, training, callbacks)
+            model,
+            chunks,
+            training,
+            callbacks,
+            progress,
+            whole=rows_of_concurrent_refit(model, chunks, training, callbacks),
         )
     first = _refit_on_all(model, chunks, first, training, callbacks, progress)
     members, left = [first], first.left
@@ -449,11 +457,11 @@ def make_chunks(
 def _refit_on_all(
     model: AnyModel,
     chunks: Chunks,
-    first: Trained,
+    first: TrainingResult,
     training: Training,
     callbacks: Sequence[Callback],
     progress: Progress,
-) -> Trained:
+) -> TrainingResult:
     """Return the parameters of a run on all rows, if requested and possible, with the history of the first run.
 
     No history tells how good they are, so the bias can be set right afterwards.
@@ -465,18 +473,23 @@ def _refit_on_all(
         try:
             params = first.on_all
             if params is None:
-                options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
+                options = {
+                    "progress": progress,
+                    "stop_after": first.last_tied_epoch,
+                    "callbacks": callbacks,
+                    "run": "all rows",
+                }
                 second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
                 if second.interrupted:
-                    return first.without_next(by_ctrl_c=bool(second.left))
+                    return first.as_interrupted(by_ctrl_c=bool(second.left))
                 params = second.params
         except KeyboardInterrupt:
-            return first.without_next()
+            return first.as_interrupted()
     return first._replace(params=params, on_all=None)
 
 
 def _add_members(
-    members: list[Trained],
+    members: list[TrainingResult],
     n: int,
     model: AnyModel,
     chunks: Chunks,
@@ -490,7 +503,7 @@ def _add_members(
         own = replace(training, seed=training.seed + i)
         with progress.within(f"member {i + 1} of {n}"):
             try:
-                whole = rows_of_twin(model, chunks, own, callbacks)
+                whole = rows_of_concurrent_refit(model, chunks, own, callbacks)
                 trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
             except KeyboardInterrupt:
                 return left

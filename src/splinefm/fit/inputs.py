@@ -15,12 +15,13 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.train.targets import MOST_CLASSES, SHOWN, Classes, Label, refuse_infinite
+from splinefm.train.targets import MAX_CLASSES, SHOWN, Classes, Label, refuse_infinite
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
@@ -146,7 +147,7 @@ def attach_columns(table: Table, like: LabeledTable, y: pa.Array, sample_weight:
     return open_table(whole.append_column(like.sample_weight, pa.array(_check_weights(sample_weight, len(y)))))
 
 
-def _check_weights(sample_weight: object, n_rows: int) -> npt.NDArray[np.float64]:
+def _check_weights(sample_weight: object, n_rows: int) -> FloatArray:
     if isinstance(sample_weight, str):
         raise ValueError(
             f"sample_weight={sample_weight!r} names a column, which requires target=...; with y, pass an array"
@@ -203,10 +204,10 @@ def distinct_classes(labels: Labels) -> Labels:
     if len(classes) < 2:
         found = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no classes"
         raise ValueError(f"y has {found}; a classifier needs rows of two classes")
-    if len(classes) > MOST_CLASSES:
+    if len(classes) > MAX_CLASSES:
         raise ValueError(
             f"y has {len(classes):,} classes, such as {quoted(classes.tolist(), 5)}; a classifier takes at most "
-            f"{MOST_CLASSES:,}; for numbers, use SplineFMRegressor"
+            f"{MAX_CLASSES:,}; for numbers, use SplineFMRegressor"
         )
     return classes
 

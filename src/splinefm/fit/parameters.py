@@ -25,7 +25,7 @@ from splinefm.train.settings import OF_MODEL, Crosses, Effort, Patience, Penalty
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
-_MOST_SEEDS = 2**31 - 1
+_MAX_SEEDS = 2**31 - 1
 _MODEL_PREFIX = "model__"
 _OF_MODEL_HINT = "; it belongs to the model: "
 # Words of the functions below the estimators, which use those of scikit-learn.
@@ -180,9 +180,9 @@ def draw_seed(random_state: RandomState) -> int:
     """Return an integer as it is, and a seed drawn from anything else, as scikit-learn does."""
     given: Any = random_state
     if isinstance(given, np.random.Generator):
-        return int(given.integers(_MOST_SEEDS))
+        return int(given.integers(_MAX_SEEDS))
     if given is None or isinstance(given, np.random.RandomState):
-        return int(check_random_state(given).randint(_MOST_SEEDS))
+        return int(check_random_state(given).randint(_MAX_SEEDS))
     check_size("random_state", given, 0)
     return int(given)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import for_reader
 from splinefm.encode.fields.axis import active_features, features_on_axis, values_on_axis
@@ -24,12 +24,12 @@ from splinefm.encode.schema import Field
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.model.family import AnyModel, Params, through
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params, through
 from splinefm.model.means import mean_vector
 from splinefm.model.towers import symmetric_sums
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 Rest = Literal["error", "mean"]
 
 _BLOCK_ROWS = 65_536  # rows of a background that are read at a time
@@ -167,7 +167,7 @@ def other_units(
     n: int,
     columns: dict[str, pa.Array],
     means: Means,
-) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int32]]:
+) -> tuple[FloatArray, FloatArray, Int32Array]:
     """Vectors of all units outside of `along`, shape (n, units, width), their linear part, and their fields.
 
     `columns` has the values along the axis of each source, by its name.
@@ -206,9 +206,7 @@ def closed_groups(
     return groups
 
 
-def unit_vectors(
-    fitted: Fitted, f: int, features: npt.NDArray[np.int32], weight: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def unit_vectors(fitted: Fitted, f: int, features: Int32Array, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Vectors of a field's units, shape (n, units, width), and its linear part, shape (n,), from active features."""
     layout, params = fitted.encoder.layout, fitted.params
     features = features + layout.feature_ptr[f]
@@ -221,7 +219,7 @@ def unit_vectors(
     return vectors, (weight * params["linear"][features]).sum(axis=1)
 
 
-def _weighted_sum(table: npt.NDArray[np.float32], features: npt.NDArray[np.int32], weight: FloatArray) -> FloatArray:
+def _weighted_sum(table: Float32Array, features: Int32Array, weight: FloatArray) -> FloatArray:
     """Σ_j weight_j table[features_j] of every row."""
     total = np.zeros((len(features), table.shape[1]))
     for j in range(features.shape[1]):

@@ -1,8 +1,4 @@
-"""Numbers that stand by themselves: days of the week, and values that a cross reads as categories.
-
-Between two such numbers there is nothing to show. The score there is that of a value the model has not met: a cross
-has no feature for it.
-"""
+"""Axes in the unit of a column: which range to show, on which scale, with which ticks and labels."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import BoolArray, FloatArray
 from splinefm._wording import number as plain_number
 from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -26,7 +22,10 @@ from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.bestfit import BestFitCDF
 
-FloatArray = npt.NDArray[np.float64]
+# Numbers that stand by themselves: days of the week, and values that a cross reads as categories.
+#
+# Between two such numbers there is nothing to show. The score there is that of a value the model has not met: a cross
+# has no feature for it.
 
 
 def known_values(item: Single, parts: Iterable[Part] = ()) -> FloatArray | None:
@@ -361,7 +360,7 @@ def number(value: float) -> str:
 TAIL = 0.001
 # An axis is hard to read if a window of this size holds more than this share of u.
 _WINDOW, _CROWDED = 0.05, 1.0 / 3.0
-_POINTS, _MOST_POINTS = 300, 2000
+_POINTS, _MAX_POINTS = 300, 2000
 BARS = 50
 _FEW_VALUES, _MANY_VALUES = 20, 500
 # Width of the linear part of a symlog scale in decades: with this value the scale has no kink.
@@ -437,7 +436,7 @@ class RawAxis:
 
     def grid(self, fields: Sequence[Numerical]) -> FloatArray:
         """Ordinary values at which to draw curves, in increasing order."""
-        n = min(max(_POINTS, *(6 * sum(item.basis.sizes) for item in fields)), _MOST_POINTS)
+        n = min(max(_POINTS, *(6 * sum(item.basis.sizes) for item in fields)), _MAX_POINTS)
         parts = [self.scale.between(self.low, self.high, n)]
         for item in fields:  # about as many points in total for any number of models
             parts.append(_inverse(item, np.linspace(0.0, 1.0, max(20, n // len(fields)))))
@@ -583,13 +582,13 @@ def _is_table(data: object) -> bool:
     return getattr(data, "ndim", None) != 1 and not (hasattr(data, "to_numpy") and hasattr(data, "dtype"))
 
 
-def special_values(item: Numerical, x: FloatArray) -> npt.NDArray[np.bool_]:
+def special_values(item: Numerical, x: FloatArray) -> BoolArray:
     """Whether values are special or missing."""
     token = item.tokens(x)
     return np.zeros(len(x), bool) if token is None else np.asarray(token != ORDINARY)
 
 
-def _special(fields: Sequence[Numerical], x: FloatArray) -> npt.NDArray[np.bool_]:
+def _special(fields: Sequence[Numerical], x: FloatArray) -> BoolArray:
     return np.asarray(np.any([special_values(item, x) for item in fields], axis=0))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._checks import check_count
 from splinefm.encode.slots import Slots
@@ -17,9 +17,8 @@ from splinefm.inspect.terms import Players, check_closed_form, field_terms, inne
 from splinefm.model.means import mean_vector
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 # Rows that represent the background of a model with crosses, whose states take time for each of them.
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ class Background:
         return Players.of(self.fitted)
 
     @staticmethod
-    def of(fitted: Fitted, table: object, *, rows: int = MOST_ROWS, threads: int | None = None) -> Background:
+    def of(fitted: Fitted, table: object, *, rows: int = MAX_ROWS, threads: int | None = None) -> Background:
         """Compute the background of a table.
 
         Parameters

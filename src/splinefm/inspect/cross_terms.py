@@ -10,15 +10,16 @@ they are fewer.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, IndexArray
 from splinefm._parallel import in_order
 from splinefm.encode.fields.cross import (
     Cross,
@@ -43,11 +44,9 @@ from splinefm.inspect.terms import (
     product_share,
     size,
 )
-from splinefm.model.family import Params
+from splinefm.model.family.contract import Params
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
 PAIR, LINEAR, TRIPLE = range(3)
 """What a cross adds to the score with: its vector for pairs, its linear weight, its vector for triples."""
 
@@ -156,7 +155,7 @@ class CrossVectors:
         return [[sizes[position] for position in positions] for sizes in self.item.level_sizes]
 
 
-def _distinct(rows: Positions, parts: list[int]) -> tuple[list[npt.NDArray[Any]], IndexArray]:
+def _distinct(rows: Positions, parts: list[int]) -> tuple[list[Array], IndexArray]:
     """Distinct positions of some parts, and the number of those of each row."""
     if not parts:
         return [], np.zeros(len(rows[0]), np.intp)
@@ -275,15 +274,15 @@ class States:
 
 # Terms of the score in which crosses take part, as small games of the columns that they read.
 #
-# A term is what one cross adds alone, or a product of a cross with one or two other fields. To a coalition of the columns
-# of its fields it is worth its mean over the rows of the background, with every field in the state that the coalition
-# gives it (see `splinefm.inspect.cross_terms`); columns of one row of the background stay together.
+# A term is what one cross adds alone, or a product of a cross with one or two other fields. To a coalition of the
+# columns of its fields it is worth its mean over the rows of the background, with every field in the state that the
+# coalition gives it (see `splinefm.inspect.cross_terms`); columns of one row of the background stay together.
 
 Term = tuple[tuple[int, ...], FloatArray]
 """Players, and the worth of each of their coalitions for every row: shape (coalitions, n)."""
 # Numbers in the largest array of a block of rows.
 BLOCK_SIZE = 1 << 24
-MOST_BLOCK_ROWS = 256
+MAX_BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +348,7 @@ class CrossTerms:
         width = sum(self._fitted.params["factors"].shape[1:]) + 1
         states = 1 << max((len(cross.players) for cross in self._crosses), default=0)
         largest = max(len(self.background) * width, 4 * states * self._players.n**2 if self._others.sums else 1)
-        most = max(1, min(MOST_BLOCK_ROWS, BLOCK_SIZE // largest))
+        most = max(1, min(MAX_BLOCK_ROWS, BLOCK_SIZE // largest))
         blocks = [slice(first, min(first + most, len(rows))) for first in range(0, len(rows), most)]
 
         def work(block: slice) -> tuple[slice, Any]:
@@ -491,7 +490,7 @@ def _with_one_field(one: States, other: States, mine: Sums, theirs: Sums) -> Ite
     """Products of two crosses and a unit of another player."""
     n, n_players, _ = mine.a.shape
     worth = np.empty((len(one.coalitions), len(other.coalitions), 2, n, n_players))
-    for first, second in product(one.coalitions, other.coalitions):
+    for first, second in itertools.product(one.coalitions, other.coalitions):
         vectors = one.vectors(first, TRIPLE) * other.vectors(second, TRIPLE)
         if vectors.shape[1] == 1:
             worth[first, second, 0] = vectors[:, 0] @ theirs.a.mean(axis=0).T
@@ -507,7 +506,7 @@ def _with_one_field(one: States, other: States, mine: Sums, theirs: Sums) -> Ite
 def _of_three(states: tuple[States, ...], n: int) -> Term:
     """Products of three crosses."""
     worth = np.empty((*(len(state.coalitions) for state in states), n))
-    for coalitions in product(*(state.coalitions for state in states)):
+    for coalitions in itertools.product(*(state.coalitions for state in states)):
         first, second, third = (s.vectors(one, TRIPLE) for s, one in zip(states, coalitions, strict=True))
         worth[coalitions] = (first * second * third).sum(axis=2).mean(axis=1)
     return _term(tuple(state.cross.players for state in states), worth)

@@ -1,4 +1,4 @@
-"""Curves along columns that crosses contain, as piecewise polynomials in u."""
+"""The score along columns that crosses contain: products of several fields that vary together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm.encode.fields.axis import features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import (
@@ -30,7 +30,7 @@ from splinefm.encode.slots import expand_windows
 from splinefm.inspect.algebra import unit_vectors
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
+# Curves along columns that crosses contain, as piecewise polynomials in u.
 
 # Break-points of two bases that differ by less are the same one, up to rounding.
 _SAME = 1e-12
@@ -157,7 +157,6 @@ def _critical(c: FloatArray, breaks: FloatArray) -> FloatArray:
 # and their pairs are products of functions of the same u = T(z): a piecewise polynomial of a higher degree. So it is
 # computed from the vectors at the points that are asked for, by the model's own formula.
 
-IntArray = npt.NDArray[np.int32]
 
 _BLOCK_SIZE = 1 << 21  # coordinates of vectors that are in memory at a time
 _FUNCTIONS_PER_POINT = 4  # with more functions, their vectors at the points are found directly
@@ -179,10 +178,10 @@ class Points:
     """
 
     n: int
-    own: tuple[IntArray, FloatArray] | None
+    own: tuple[Int32Array, FloatArray] | None
     parts: dict[str, list[PartGroup]]
 
-    def rows(self, rows: npt.NDArray[np.intp]) -> Points:
+    def rows(self, rows: IndexArray) -> Points:
         """Some of the points, in any order."""
         own = None if self.own is None else (self.own[0][rows], self.own[1][rows])
         return Points(
@@ -225,7 +224,7 @@ class Crossed:
     level: FloatArray
     slopes: FloatArray
     units: FloatArray | None = None
-    unit_field: IntArray | None = None
+    unit_field: Int32Array | None = None
     linear: FloatArray | None = None
     averaged: bool = False
 
@@ -279,7 +278,7 @@ class Crossed:
         own = np.arange(n, dtype=np.int32)[:, None], np.ones((n, 1))
         return self._points(axis, own, lambda cross, i: _part_at_features(cross, i, item))
 
-    def _points(self, axis: str, own: tuple[IntArray, FloatArray], part: Callable[[Cross, int], PartGroup]) -> Points:
+    def _points(self, axis: str, own: tuple[Int32Array, FloatArray], part: Callable[[Cross, int], PartGroup]) -> Points:
         parts: dict[str, list[PartGroup]] = {}
         for cross, i in self.parts_along(axis):
             parts.setdefault(cross.name, []).append(part(cross, i))
@@ -324,13 +323,13 @@ class Crossed:
                     units[f] = unit_groups(cross, parts)
         return units
 
-    def _table(self, f: int, units: Sequence[PartGroup], segments: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    def _table(self, f: int, units: Sequence[PartGroup], segments: IndexArray) -> tuple[FloatArray, ...]:
         """Vectors and linear weights of functions: shapes (segments, functions, width) and (segments, functions)."""
         found = [self._vectors(f, [group], segments, len(group)) for group in units]
         return tuple(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
 
     def _block_scores(
-        self, points: Sequence[Points], segments: npt.NDArray[np.intp], tables: dict[int, tuple[FloatArray, ...]]
+        self, points: Sequence[Points], segments: IndexArray, tables: dict[int, tuple[FloatArray, ...]]
     ) -> FloatArray:
         model, params = self.fitted.model, self.fitted.params
         fields = np.array(self.along, np.int32)
@@ -352,7 +351,7 @@ class Crossed:
         return np.asarray(self.linear[segments, None] + linear + products.reshape(shape))
 
     def _at_points(
-        self, f: int, points: Sequence[Points], segments: npt.NDArray[np.intp], table: tuple[FloatArray, ...] | None
+        self, f: int, points: Sequence[Points], segments: IndexArray, table: tuple[FloatArray, ...] | None
     ) -> tuple[FloatArray, FloatArray]:
         """Vectors and linear part of a field that varies: shapes (segments, points, width) and (segments, points)."""
         from scipy.sparse import csr_array
@@ -373,7 +372,7 @@ class Crossed:
         return vectors, (at_units @ table[1].T).T
 
     def _vectors(
-        self, f: int, varying: Sequence[PartGroup], segments: npt.NDArray[np.intp], n: int
+        self, f: int, varying: Sequence[PartGroup], segments: IndexArray, n: int
     ) -> tuple[FloatArray, FloatArray]:
         """The same for a cross, from the features of each segment at each point."""
         cross = self.fitted.encoder.fields[f]

@@ -20,14 +20,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm._parallel import in_order
 from splinefm.encode.slots import Slots
 from splinefm.inspect.terms import Players, ProductVectors
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 # Numbers of the vectors of a block of rows: a dozen arrays of this size are in memory per thread.
 BLOCK_SIZE = 1 << 16
 
@@ -162,7 +161,7 @@ class TripleMoments:
             pairs.append(products.sum(axis=2))
         return main, np.concatenate(pairs, axis=1)
 
-    def triple_effects(self, sums: Sums, players: npt.NDArray[np.intp]) -> FloatArray:
+    def triple_effects(self, sums: Sums, players: IndexArray) -> FloatArray:
         """Effects of all triples of some players, in the order of `itertools.combinations`."""
         z = (sums.a - self.a)[:, players]
         parts = [np.zeros((len(z), 0))]
@@ -188,7 +187,7 @@ def map_blocks(
     return in_order(work, blocks, threads)
 
 
-def sums_of(P: FloatArray, player: npt.NDArray[np.int32], n_players: int) -> Sums:
+def sums_of(P: FloatArray, player: Int32Array, n_players: int) -> Sums:
     """a, b and c from the vectors of all units and the player of each, -1 for units that do not count."""
     if np.array_equal(player, np.arange(n_players)):
         return Sums(P, None, np.zeros(P.shape[:2]))

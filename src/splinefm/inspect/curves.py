@@ -1,4 +1,4 @@
-"""Curves and bars: the score along one field, for one segment or for several."""
+"""Curves, bars and surfaces: the score along one or two fields, for one segment or for several."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm._cached import cached_property
 from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -30,7 +30,7 @@ from splinefm.inspect.axes import known_values
 from splinefm.inspect.crossed import Crossed, bernstein, crossed_polynomial, one_of, polynomial_extrema
 from splinefm.train.losses import Loss
 
-FloatArray = npt.NDArray[np.float64]
+# Curves and bars: the score along one field, for one segment or for several.
 
 
 class Extremum(NamedTuple):
@@ -296,7 +296,7 @@ class Curve(_View):
         found = at, self.loss.predict(value) if link else value, u
         return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
 
-    def _candidates(self, first: float, last: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    def _candidates(self, first: float, last: float) -> tuple[FloatArray, IndexArray]:
         """Candidates for extrema in [first, last], and the segment of each."""
         n = 1 if self.effects.ndim == 1 else len(self.effects)
         breaks, degree = pieces(self.field)

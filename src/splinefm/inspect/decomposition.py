@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._memory import check_memory
 from splinefm.encode.tables.names import counted
 from splinefm.inspect.background import Background, known_background
@@ -16,8 +16,6 @@ from splinefm.inspect.rows import read_rows
 from splinefm.inspect.shapley import player_effects
 from splinefm.inspect.terms import check_closed_form, field_number
 from splinefm.train.fitted import Fitted
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_one_score
 from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.fields.cross import Cross
@@ -33,13 +33,11 @@ from splinefm.inspect.terms import (
 from splinefm.model.scores import predict_scores
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
-
 
 def partial_dependence(
     fitted: Fitted,
     field: str,
-    grid: Sequence[Any] | npt.NDArray[Any],
+    grid: Sequence[Any] | Array,
     background: object,
     *,
     threads: int | None = None,
@@ -92,7 +90,7 @@ def partial_dependence(
 
 
 def ice_curves(
-    fitted: Fitted, table: object, field: str, grid: Sequence[Any] | npt.NDArray[Any], *, threads: int | None = None
+    fitted: Fitted, table: object, field: str, grid: Sequence[Any] | Array, *, threads: int | None = None
 ) -> FloatArray:
     """The score of every row with one field set to each value of a grid; exact.
 
@@ -141,7 +139,7 @@ def ice_curves(
     return curves
 
 
-def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[Any]) -> tuple[int, Slots]:
+def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tuple[int, Slots]:
     """The index of a field, and rows in which it has the values of the grid and the other fields have weight 0."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
@@ -186,11 +184,11 @@ class _Chosen:
     """
 
     n: int
-    fields: dict[int, tuple[npt.NDArray[np.int32], FloatArray]]
-    parts: dict[int, dict[int, npt.NDArray[Any]]]
+    fields: dict[int, tuple[Int32Array, FloatArray]]
+    parts: dict[int, dict[int, Array]]
 
     @staticmethod
-    def of(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[Any]) -> _Chosen:
+    def of(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> _Chosen:
         """The values of a field, or of a column if the model has crosses."""
         schema, items = fitted.encoder.schema, fitted.encoder.fields
         by_column = bool(schema.crosses) and name in schema.columns

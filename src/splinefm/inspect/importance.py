@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import number
 from splinefm.encode.tables.names import counted
-from splinefm.inspect.background import MOST_ROWS, known_background
+from splinefm.inspect.background import MAX_ROWS, known_background
 from splinefm.inspect.rows import EncodedRows, read_rows
 from splinefm.inspect.shapley import PlayerEffects, Triple, player_effects, player_shares
 from splinefm.inspect.terms import check_closed_form
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
 # Rows whose effects are in memory at a time.
 EFFECT_ROWS = 4096
 # Triples are measured among so many fields, those with the largest Shapley values: more would be hundreds of thousands.
-MOST_TRIPLE_FIELDS = 24
+MAX_TRIPLE_FIELDS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +118,7 @@ def importance(
     known = known_background(fitted, _own_background(rows) if background is None else background, threads)
     shapley = np.abs(player_shares(known, rows, threads)).mean(axis=0)
     n, names = known.players.n, known.players.names
-    strongest = np.sort(np.argsort(-shapley, kind="stable")[:MOST_TRIPLE_FIELDS])
+    strongest = np.sort(np.argsort(-shapley, kind="stable")[:MAX_TRIPLE_FIELDS])
     spread = _Spread()
     for at in range(0, len(rows), EFFECT_ROWS):
         spread.add(player_effects(known, rows[at : at + EFFECT_ROWS], threads, strongest))
@@ -131,9 +130,9 @@ def importance(
 
 def _own_background(rows: EncodedRows) -> EncodedRows:
     """The rows themselves, or of a model with crosses as many of them as a background has."""
-    if not rows.positions or len(rows) <= MOST_ROWS:
+    if not rows.positions or len(rows) <= MAX_ROWS:
         return rows
-    return rows[np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.intp)]
+    return rows[np.linspace(0, len(rows) - 1, MAX_ROWS).astype(np.intp)]
 
 
 class _Spread:

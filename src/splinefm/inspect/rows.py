@@ -1,4 +1,4 @@
-"""Rows to explain, and rows to compare with: slots, and where the values of crosses are."""
+"""Rows to explain, rows to compare with, and random samples of a table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import IndexArray
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.slots import Slots
@@ -18,6 +19,8 @@ from splinefm.encode.tables.table import Table
 from splinefm.inspect.terms import encode_rows
 from splinefm.train.fitted import Fitted
 from splinefm.train.progress import SILENT, Progress
+
+# Rows to explain, and rows to compare with: slots, and where the values of crosses are.
 
 Positions = list[npt.NDArray[np.generic]]
 
@@ -40,7 +43,7 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> EncodedRows:
+    def __getitem__(self, rows: slice | IndexArray) -> EncodedRows:
         """Some of the rows."""
         positions = {f: [part[rows] for part in parts] for f, parts in self.positions.items()}
         return EncodedRows(self.slots[rows], positions)

@@ -16,9 +16,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm._checks import check_one_score
 from splinefm.encode.drift import outside
 from splinefm.encode.fields.cross import Cross, PartGroup, join_groups
@@ -49,7 +49,6 @@ from splinefm.train.fitted import Fitted
 
 __all__ = ["Bars", "Curve", "Extremum", "Surface", "segment", "segments"]
 
-FloatArray = npt.NDArray[np.float64]
 Along = str | Sequence[str]
 
 _BATCH_SIZE = 1 << 22  # coordinates of unit vectors that are computed at a time

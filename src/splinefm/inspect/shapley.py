@@ -1,4 +1,4 @@
-"""What players add to the score of a row, alone and together: the effects of a decomposition, and Shapley values."""
+"""Exact Shapley values of the score, and the effects of a decomposition."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.tables.names import counted
 from splinefm.inspect.background import Background, known_background
 from splinefm.inspect.cross_terms import Term
@@ -18,7 +18,8 @@ from splinefm.inspect.rows import EncodedRows, read_rows
 from splinefm.inspect.terms import Players, check_closed_form, effect_matrix, field_effects, field_terms, shapley_matrix
 from splinefm.train.fitted import Fitted
 
-FloatArray = npt.NDArray[np.float64]
+# What players add to the score of a row, alone and together: the effects of a decomposition, and Shapley values.
+
 Triple = tuple[int, int, int]
 
 
@@ -60,7 +61,7 @@ def player_shares(known: Background, rows: EncodedRows, threads: int | None) -> 
 
 
 def player_effects(
-    known: Background, rows: EncodedRows, threads: int | None, among: npt.NDArray[np.intp] | None = None
+    known: Background, rows: EncodedRows, threads: int | None, among: IndexArray | None = None
 ) -> PlayerEffects:
     """Effects of all players, and of the triples among some of them; all by default."""
     slots, players = rows.without(known.players.shared), known.players

@@ -1,4 +1,4 @@
-"""Checks of the inputs of explanations: the model, the rows and the names of fields."""
+"""The terms of the score for every row, and the players that they are attributed to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array, FloatArray, IndexArray, Int32Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_one_score
 from splinefm._core import ExplainTerms
@@ -19,16 +20,18 @@ from splinefm._parallel import count_threads
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.model.family import Params
+from splinefm.model.family.contract import Params
 from splinefm.train.fitted import Fitted
 
+# Checks of the inputs of explanations: the model, the rows and the names of fields.
+
 # Products of more units have no closed form here: their moments are as many as the units of a product.
-MOST_ORDER = 3
+MAX_ORDER = 3
 
 
 def has_closed_form(fitted: Fitted) -> bool:
     """Whether the score is a sum of products of at most three units."""
-    return fitted.model.order <= MOST_ORDER
+    return fitted.model.order <= MAX_ORDER
 
 
 def check_closed_form(fitted: Fitted, what: str) -> None:
@@ -36,7 +39,7 @@ def check_closed_form(fitted: Fitted, what: str) -> None:
     check_one_score(fitted)
     if not has_closed_form(fitted):
         raise ValueError(
-            f"{what}: not available for {fitted.model}, whose score has products of more than {MOST_ORDER} fields; "
+            f"{what}: not available for {fitted.model}, whose score has products of more than {MAX_ORDER} fields; "
             "use partial_dependence or ice_curves, or a model of order 2 or 3"
         )
 
@@ -107,7 +110,7 @@ class Players:
         """Whether every field is a player."""
         return self.of_field == tuple((f,) for f in range(len(self.names)))
 
-    def of_units(self, layout: SlotLayout) -> npt.NDArray[np.int32]:
+    def of_units(self, layout: SlotLayout) -> Int32Array:
         """The player of every unit; -1 for units of fields of several players."""
         alone = [players[0] if len(players) == 1 else -1 for players in self.of_field]
         return np.array(alone, np.int32)[layout.unit_field]
@@ -116,9 +119,6 @@ class Players:
 # Small games by enumeration: what a term of the score is worth to every subset of the few players that it has.
 #
 # A coalition of n players is a number from 0 to 2^n - 1 whose bit i says whether player i belongs to it.
-
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
 
 
 @lru_cache
@@ -245,7 +245,7 @@ def field_effects(
 
 def field_vectors(
     fitted: Fitted, slots: Slots, center: FloatArray, threads: int | None
-) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+) -> Iterator[tuple[slice, Float32Array]]:
     """The vectors of all fields less `center`, block by block: shape (rows, fields, width)."""
     terms = _terms(fitted, slots.layout, center, center, threads)
     for rows in _blocks(len(slots), max(1, BLOCK_BYTES // (8 * center.size))):
@@ -315,7 +315,7 @@ class UnitVectors:
             threads,
         )
 
-    def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
+    def __call__(self, slots: Slots) -> Float32Array:
         """The vectors, shape (n, units, coordinates)."""
         P = np.empty((len(slots), *self.size), np.float32)
         self._terms.vectors(*_arrays(slots, slice(None)), P)
@@ -327,7 +327,7 @@ def _terms(
 ) -> ExplainTerms:
     """The compiled loops with their parameters; large arrays are not copied."""
     model, params, n_fields = fitted.model, fitted.params, size(fitted)[0]
-    between: npt.NDArray[Any] = np.zeros(0)
+    between: Array = np.zeros(0)
     kind = model.kind if model.pairwise else "fwfm"  # with one weight for all pairs: see `pair_model`
     if model.field_shapes(n_fields) or not model.pairwise:
         between = model.between_all(params, n_fields)
@@ -353,11 +353,11 @@ def _blocks(n: int, most: int) -> Iterator[slice]:
     return (slice(first, min(first + most, n)) for first in range(0, n, most))
 
 
-def _arrays(slots: Slots, rows: slice) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+def _arrays(slots: Slots, rows: slice) -> tuple[Int32Array, Float32Array]:
     """Slots of some rows as contiguous arrays."""
     return _plain(slots.start[rows], np.int32), _plain(slots.weight[rows], np.float32)
 
 
-def _plain(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
+def _plain(values: Array, dtype: Any) -> Array:
     """The array as the loops need it; copied if its type, order or alignment differs."""
     return np.require(values, dtype, ["C", "A"])

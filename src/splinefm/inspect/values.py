@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import number
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.categorical import Categorical
@@ -25,7 +25,6 @@ from splinefm.inspect.curves import Bars, Curve, Extremum, Surface
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
 
-FloatArray = npt.NDArray[np.float64]
 View = Curve | Bars | Surface
 
 Value = float | str | list[str] | None

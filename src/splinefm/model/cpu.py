@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array
 from splinefm._core import Engine as CompiledEngine
 from splinefm._core import Parameter, Shape, score
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.engine import Engine
-from splinefm.model.family import (
-    AnyModel,
-    Params,
-    by_output,
-    check_model_memory,
-    count_outputs,
-    init_params,
-)
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import by_output, check_model_memory, count_outputs, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import TABLES, predict_scores
 from splinefm.model.workspace import (
@@ -44,7 +39,7 @@ from splinefm.model.workspace import (
 
 BETWEEN = ("field_weights", "field_matrices", "field_factors")
 # Work per call of the loops, in coordinates of unit vectors and in rows: see `rows_at_once`.
-NUMBERS_AT_ONCE, LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
+NUMBERS_AT_ONCE, MIN_AT_ONCE, MAX_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
 
 
 class CpuEngine(Engine):
@@ -202,7 +197,7 @@ class CpuEngine(Engine):
         The number does not depend on the machine, because it affects how sums round.
         """
         numbers = self.n_outputs * self.layout.n_units * self.width
-        return min(max(NUMBERS_AT_ONCE // numbers, LEAST_AT_ONCE // self.n_outputs), MOST_AT_ONCE)
+        return min(max(NUMBERS_AT_ONCE // numbers, MIN_AT_ONCE // self.n_outputs), MAX_AT_ONCE)
 
     def _make_states(self, padded: Params) -> OptimizerStates:
         n_features = padded["linear"].size
@@ -238,7 +233,7 @@ class CpuEngine(Engine):
         bias = self._padded["bias"]  # which the loops read
         bias += shift.reshape(bias.shape).astype(np.float32)
 
-    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+    def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
         """Scores of all rows with the current parameters."""
         return _score(self.model, self.kind, self._shape, self._padded, self._copies, slots, threads or self.threads)
 
@@ -261,7 +256,7 @@ class CpuEngine(Engine):
             last.reshape(self.n_outputs, -1)[:, kept] = self._states["factors"].last.reshape(self.n_outputs, -1)
         self._set(layout, padded, states, groups, self.number)
 
-    def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
+    def scores_of(self, params: Params, slots: Slots) -> Float32Array:
         """Scores of all rows with other parameters of the same model.
 
         The loops of training score many rows in half the time, but need a copy of all parameters.
@@ -293,7 +288,7 @@ def _score(
     copies: tuple[Float32, Float32],
     slots: Slots,
     threads: int,
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     n_outputs = len(padded["bias"])
     scores = score(
         shape,

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, Params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import Float64, Int64, OptimizerState, Penalty
 
@@ -72,11 +73,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+    def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
         """Scores of all rows with the current parameters."""
 
     @abstractmethod
-    def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
+    def scores_of(self, params: Params, slots: Slots) -> Float32Array:
         """Scores of all rows with other parameters of the same model."""
 
     @abstractmethod

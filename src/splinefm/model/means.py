@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from splinefm.model.family import Params
+from splinefm._arrays import FloatArray
+from splinefm.model.family.contract import Params
 
-FloatArray = npt.NDArray[np.float64]
 _BLOCK_SIZE = 1 << 21  # coordinates of vectors that are converted to float64 at a time
 
 

@@ -1,22 +1,24 @@
-"""Parameters as the kernel for single rows reads them."""
+"""Scores of encoded rows with any parameters, by the loops for single rows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array, IndexArray
 from splinefm._cached import cached_property
 from splinefm._core import Shape, score_slots
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, Params, by_output, each_output
-from splinefm.model.workspace import Float32, make_shape
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import by_output, each_output
+from splinefm.model.workspace import make_shape
 
-Float32 = npt.NDArray[np.float32]
+# Parameters as the kernel for single rows reads them.
 
 
 class RowTables(NamedTuple):
@@ -24,9 +26,9 @@ class RowTables(NamedTuple):
 
     k: int
     """Numbers of a vector that meet in pairs (FFM: for each field): 4, or a multiple of 8."""
-    factors: Float32
+    factors: Float32Array
     """Shape (outputs * features, width)."""
-    linear: Float32
+    linear: Float32Array
 
 
 def row_tables(model: AnyModel, params: Params, n_fields: int) -> RowTables:
@@ -47,13 +49,13 @@ def row_tables(model: AnyModel, params: Params, n_fields: int) -> RowTables:
     )
 
 
-def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32:
+def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32Array:
     """Return the weights or matrices between fields, of all outputs, flat."""
     padded = _sizes(model, n_fields)[1]
     return np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)])
 
 
-def row_columns(model: AnyModel, n_fields: int) -> npt.NDArray[np.intp]:
+def row_columns(model: AnyModel, n_fields: int) -> IndexArray:
     """Where each number of a feature's vector is in `RowTables.factors`.
 
     Examples
@@ -87,7 +89,7 @@ def _sizes(model: AnyModel, n_fields: int) -> tuple[int, int]:
     return k, 4 if k <= 4 and not model.third and model.parts == 1 else -(-k // 8) * 8
 
 
-def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float32:
+def _padded(factors: Array, k: int, padded: int, third: int) -> Float32Array:
     """The vectors, with zeros appended to every k numbers, and to the `third` numbers at the end."""
     padded_third = -(-third // 8) * 8
     if (k, third) == (padded, padded_third):
@@ -101,7 +103,7 @@ def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float
     return wide
 
 
-def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int) -> Float32:
+def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int) -> Float32Array:
     """Weights or matrices between fields, flat; matrices by their second field."""
     if not model.field_shapes(n_fields):
         return np.zeros(1, np.float32)
@@ -113,8 +115,6 @@ def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int)
         between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))
     return np.ascontiguousarray(between, np.float32).ravel()
 
-
-# Scores of encoded rows with any parameters, by the loops for single rows.
 
 TABLES = ("factors", "linear")
 """Parameters with a row for every feature."""
@@ -156,10 +156,10 @@ class BatchScorer:
         return row_tables(self._model, self._params, len(self._layout.fields))
 
     @cached_property
-    def _between(self) -> Float32:
+    def _between(self) -> Float32Array:
         return row_between(self._model, self._given, len(self._layout.fields))
 
-    def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
+    def __call__(self, slots: Slots) -> Float32Array:
         """Scores of all rows; a row has the same score, to the bit, in any batch and alone."""
         n_fields, n = len(self._layout.fields), 4 * len(slots) * self._layout.n_weights
         if "_tables" in vars(self) or not 0 < n < self._layout.n_features or not is_padded(self._model, n_fields):
@@ -168,7 +168,7 @@ class BatchScorer:
         slots, params = _gathered(self._params, slots)
         return self._score(make_shape(slots.layout), row_tables(self._model, params, n_fields), slots)
 
-    def _score(self, shape: Shape, tables: RowTables, slots: Slots) -> npt.NDArray[np.float32]:
+    def _score(self, shape: Shape, tables: RowTables, slots: Slots) -> Float32Array:
         bias = self._params["bias"].reshape(-1)
         scores = score_slots(
             shape=shape,
@@ -185,9 +185,7 @@ class BatchScorer:
         return scores if len(bias) == 1 else np.ascontiguousarray(scores.reshape(len(bias), -1).T)
 
 
-def predict_scores(
-    model: AnyModel, params: Params, slots: Slots, threads: int | None = None
-) -> npt.NDArray[np.float32]:
+def predict_scores(model: AnyModel, params: Params, slots: Slots, threads: int | None = None) -> Float32Array:
     """Scores of all rows; use a `BatchScorer` for several batches."""
     return BatchScorer(model, params, slots.layout, threads)(slots)
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, FloatArray, IntArray, Params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
 from splinefm.model.towers import Block, Towers, apply_blocks
 
 
@@ -30,10 +31,10 @@ class Side(NamedTuple):
 class _Units(NamedTuple):
     """How the slots of some fields become unit vectors."""
 
-    window: npt.NDArray[np.intp]  # of each weight
-    inside: IntArray  # index of each weight in its window
+    window: IndexArray  # of each weight
+    inside: Int32Array  # index of each weight in its window
     units: list[slice]  # weights of each unit
-    unit_field: IntArray  # field of each unit, counted among all fields
+    unit_field: Int32Array  # field of each unit, counted among all fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +111,7 @@ class Split:
         return self._side(slots, self._context_units, False)
 
     @property
-    def context_units(self) -> IntArray:
+    def context_units(self) -> Int32Array:
         """The field of every unit of a context."""
         return self._context_units.unit_field
 
@@ -125,7 +126,7 @@ class Split:
         """Whether an item's vector is a weighted sum over its features; not if it has products of several units."""
         return self.model.pairwise or min(self.model.order - 1, len(self._item_units.unit_field)) <= 1
 
-    def feature_columns(self, field: int) -> npt.NDArray[np.intp]:
+    def feature_columns(self, field: int) -> IndexArray:
         """Columns of the factors of an item's field that meet a context."""
         return np.zeros(0, np.intp) if self._towers is None else self._towers.item_columns(field)
 
@@ -211,14 +212,14 @@ class Split:
 class MapArrays(NamedTuple):
     """A linear map; see `cpp/rank/linear_map.hpp`."""
 
-    blocks: npt.NDArray[np.int64]
+    blocks: Int64Array
     """Shape (blocks, 5): to, from, numbers that it makes, numbers that a matrix takes or 0, first weight."""
-    weights: npt.NDArray[np.float64]
+    weights: FloatArray
     length: int
     """Numbers that the map makes."""
 
 
-def map_arrays(blocks: Sequence[Block], length: int, width: int, columns: npt.NDArray[np.intp]) -> MapArrays:
+def map_arrays(blocks: Sequence[Block], length: int, width: int, columns: IndexArray) -> MapArrays:
     """Return a map whose rows of inputs are `width` apart, with the numbers of a row at `columns`.
 
     Examples

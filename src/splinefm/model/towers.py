@@ -27,9 +27,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int32]
-IndexArray: TypeAlias = npt.NDArray[np.intp]
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
+
+IndexArray: TypeAlias = IndexArray
 
 
 class Block(NamedTuple):
@@ -93,7 +93,7 @@ class SumTowers:
 
     products = 0
 
-    def __init__(self, items: IntArray, context: IntArray, k: int) -> None:
+    def __init__(self, items: Int32Array, context: Int32Array, k: int) -> None:
         self._n_items, self._n_context, self._k = len(np.unique(items)), len(np.unique(context)), k
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
@@ -119,7 +119,7 @@ class WeightTowers:
     products = 0
 
     def __init__(
-        self, items: IntArray, context: IntArray, k: int, A: FloatArray | None = None, B: FloatArray | None = None
+        self, items: Int32Array, context: Int32Array, k: int, A: FloatArray | None = None, B: FloatArray | None = None
     ) -> None:
         self._items, self._context, self._k = items, context, k
         self._A, self._B = A, B
@@ -157,8 +157,8 @@ class MatrixTowers:
 
     def __init__(
         self,
-        items: IntArray,
-        context: IntArray,
+        items: Int32Array,
+        context: Int32Array,
         item_sizes: Sequence[int],
         context_sizes: Sequence[int],
         between: FloatArray,
@@ -204,7 +204,7 @@ class PartTowers:
 
     products = 0
 
-    def __init__(self, items: IntArray, context: IntArray, k: int) -> None:
+    def __init__(self, items: Int32Array, context: Int32Array, k: int) -> None:
         self._items, self._context, self._k = items, context, k
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
@@ -233,7 +233,7 @@ class ProductTowers:
     """Σ_a e_a(I)' (Σ_{least - a ≤ b ≤ order - a} e_b(C)), for a and b from 1 on, times a weight."""
 
     def __init__(
-        self, order: int, items: IntArray, context: IntArray, k: int, least: int = 2, weight: float = 1.0
+        self, order: int, items: Int32Array, context: Int32Array, k: int, least: int = 2, weight: float = 1.0
     ) -> None:
         self._order, self._least, self._k, self._weight = order, least, k, weight
         self._n_items, self._n_context = len(np.unique(items)), len(np.unique(context))
@@ -309,7 +309,7 @@ def symmetric_sums(P: npt.NDArray[np.floating], order: int) -> FloatArray:
     return sums
 
 
-def field_sums(P: FloatArray, units: IntArray) -> FloatArray:
+def field_sums(P: FloatArray, units: Int32Array) -> FloatArray:
     """s_f: the sum of the unit vectors of each field, shape (n, fields, width)."""
     first = np.flatnonzero(np.diff(units, prepend=-1))
     return P if len(first) == len(units) else np.asarray(np.add.reduceat(P, first, axis=1))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
 from splinefm._core import Shape
 from splinefm._memory import check_memory
 from splinefm._wording import setting
@@ -17,9 +17,9 @@ from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group, Optimizer
 
-Float32: TypeAlias = npt.NDArray[np.float32]
-Float64: TypeAlias = npt.NDArray[np.float64]
-Int64: TypeAlias = npt.NDArray[np.int64]
+Float32: TypeAlias = Float32Array
+Float64: TypeAlias = FloatArray
+Int64: TypeAlias = Int64Array
 
 # A block of rows is divided into this many shards, whatever the number of threads: sums over rows are taken per shard
 # and then over shards in order, so that their rounding does not depend on the threads.
@@ -227,7 +227,7 @@ def _copies_of(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32
     return np.concatenate([_by_fours(R[:, :, at], layout.unit_field) for at in range(0, R.shape[2], size)]), none
 
 
-def _panels(matrices: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
+def _panels(matrices: Float32, unit_field: Int32Array) -> Float32:
     """The matrices between units as one symmetric matrix, sixteen columns after sixteen columns."""
     flat = np.append(matrices.reshape(-1), np.float32(0.0))
     return flat.take(_panel_index(unit_field.tobytes(), *matrices.shape[1:3]))
@@ -253,7 +253,7 @@ def lines(n: int) -> int:
     return -(-n // 16) * 16
 
 
-def _by_fours(R: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
+def _by_fours(R: Float32, unit_field: Int32Array) -> Float32:
     """Weights between units, [u // 4, v, u % 4], zero for u = v: the order in which the kernel reads them."""
     n_units = len(unit_field)
     units = np.zeros((-(-n_units // 4) * 4, n_units), np.float32)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import SYMLOG_WIDTH, RawAxis, number
 from splinefm.plots.captions import caption, captions, percent, row_share, shown
 from splinefm.train.losses import Loss
-
-FloatArray = npt.NDArray[np.float64]
 
 # The Okabe-Ito palette, which readers with any color vision can tell apart, without yellow, which is hard to see on
 # white.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy.typing as npt
 
 from splinefm.inspect.curves import Bars, Curve, Surface
-from splinefm.plots.draw.curves import MOST_LINES, draw_bars, draw_curves
+from splinefm.plots.draw.curves import MAX_LINES, draw_bars, draw_curves
 from splinefm.plots.draw.surfaces import draw_surface, name_lines
 from splinefm.plots.figures import COLORS, TRUTH, Axes, Figure, check_count, check_kind, use_axes
 
@@ -59,7 +59,7 @@ def curve(
     ('x', 2.0)
     """
     curves = [curve] if isinstance(curve, Curve) else _several(curve)
-    family = curves[0].effects.ndim > 1 and 3 < len(curves[0]) <= MOST_LINES  # these have a legend beside the axes
+    family = curves[0].effects.ndim > 1 and 3 < len(curves[0]) <= MAX_LINES  # these have a legend beside the axes
     axes = use_axes(ax, width=8.4 if family else 6.4)
     draw_curves(axes, curves, data=data, link=link, names=names, label=label, marks=marks)
     if ax is None and family and isinstance(axes.figure, Figure):

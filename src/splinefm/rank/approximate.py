@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._checks import check_choice, check_size
 
 if TYPE_CHECKING:
     from splinefm.rank.index import ItemIndex
-
-Array = npt.NDArray[Any]
-Float32 = npt.NDArray[np.float32]
 
 
 class ApproximateIndex:
@@ -85,7 +82,7 @@ class ApproximateIndex:
         """Number of items."""
         return len(self._ids)
 
-    def top_k(self, context: object, k: int = 10) -> tuple[Array, Float32]:
+    def top_k(self, context: object, k: int = 10) -> tuple[Array, Float32Array]:
         """Find good items for a context, best first; fewer than k if no more were seen.
 
         Parameters
@@ -130,12 +127,12 @@ class ApproximateIndex:
         return right / ids.size
 
 
-def _of_one_norm(points: Float32) -> Float32:
+def _of_one_norm(points: Float32Array) -> Float32Array:
     squares = np.einsum("nd,nd->n", points, points, dtype=np.float64)
     return np.hstack([points, np.sqrt(squares.max() - squares)[:, None].astype(np.float32)])
 
 
-def _inverted_file(faiss: Any, points: Float32, clusters: int | None, probes: int) -> Any:
+def _inverted_file(faiss: Any, points: Float32Array, clusters: int | None, probes: int) -> Any:
     n, length = points.shape
     n_clusters = min(n, int(4 * np.sqrt(n)) if clusters is None else clusters)
     coarse = faiss.IndexFlatIP(length)

@@ -9,9 +9,9 @@ from threading import Condition
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._parallel import in_order
 from splinefm.encode.drift import Watch
 from splinefm.encode.tables.names import missing_column_message
@@ -30,7 +30,7 @@ from splinefm.rank.ids import (
     read_keys,
     written_types,
 )
-from splinefm.rank.store import Dtype, Float32, Form, Positions, Store, VectorStore
+from splinefm.rank.store import Dtype, Form, Positions, Store, VectorStore
 from splinefm.rank.tables import ContextQueries, FieldSubset
 from splinefm.train.fitted import Fitted
 
@@ -100,7 +100,6 @@ class _Writing:
 
 # The items of an index: written, published, replaced and removed. Every change is atomic.
 
-Array = npt.NDArray[Any]
 
 _CHUNK = 8192  # items that are read and encoded at a time
 BLOCK = 1024  # items whose float64 vectors are in memory at a time
@@ -110,7 +109,7 @@ class _Block(NamedTuple):
     """Some items, ready to write."""
 
     packed: Any
-    offsets: Float32
+    offsets: Float32Array
     maxima: Maxima
 
 
@@ -119,7 +118,7 @@ class Staged(NamedTuple):
 
     positions: Positions
     keys: Keys
-    offsets: Float32
+    offsets: Float32Array
     groups: list[str | None] | None
 
 
@@ -178,7 +177,7 @@ class Catalog:
         keys: list[Keys] = []
         names: list[str | None] = []
         positions: list[Positions] = [np.zeros(0, np.int64)]
-        offsets: list[Float32] = [np.zeros(0, np.float32)]
+        offsets: list[Float32Array] = [np.zeros(0, np.float32)]
         watch = Watch(self.item_subset.encoder, each_once=True)
         try:
             with _one_blas_thread(source):
@@ -266,7 +265,7 @@ class Catalog:
         """Convert some items to their stored form and their offsets."""
         slots = self.item_subset.encode(chunk, watch)
         parts: list[Any] = []
-        offsets: list[Float32] = []
+        offsets: list[Float32Array] = []
         maxima = Maxima.none(len(self.meter.maxima.size))
         for at in range(0, len(slots), BLOCK):
             block = slots[at : at + BLOCK]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, BoolArray, Float32Array, FloatArray, Int32Array
 from splinefm._cached import cached_property
 from splinefm._core import TOGETHER, TopK
 from splinefm.encode.bases.functions import Bins
@@ -16,8 +17,8 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Side, Split
-from splinefm.rank.error import MARGIN, ROUNDING, FloatArray, Maxima, Meter, ScoreError, largest_sizes
-from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Form, Panels, Positions, Store
+from splinefm.rank.error import MARGIN, ROUNDING, Maxima, Meter, ScoreError, largest_sizes
+from splinefm.rank.store import STEP, Filter, Form, Panels, Positions, Store
 from splinefm.rank.tables import ContextQueries
 
 
@@ -93,21 +94,20 @@ def _features_of(slots: Slots, i: int) -> tuple[Any, Any]:
 # The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
 _LOOKUP = 4
 # Small catalogs are fast in either form, but they may grow.
-_LEAST_ITEMS = 100_000
+_MIN_ITEMS = 100_000
 _BLOCK = 1024  # items whose float64 vectors are in memory at a time
 
-IntArray = npt.NDArray[np.int32]
 Features = npt.NDArray[np.int64]
 
 
-def effects_pay(split: Split, n_items: int | None) -> bool:
+def prefer_effects(split: Split, n_items: int | None) -> bool:
     """Whether a request for the best of `n_items` (None: many) items is faster with effects than with vectors.
 
     Both forms are bound by sequential memory reads. Vectors: `length` numbers per item. Effects: a few numbers per
     item, each with a lookup of an effect in a cache, and before that the numbers of all features in use. All features
     may be in use, but no more than items have.
     """
-    n, reads, lookups = max(n_items or 0, _LEAST_ITEMS), 0, 0
+    n, reads, lookups = max(n_items or 0, _MIN_ITEMS), 0, 0
     for f in split.items:
         layout = split.layout.fields[f]
         reads += min(layout.n_features, n * sum(layout.widths)) * len(split.feature_columns(f))
@@ -126,7 +126,7 @@ def choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> For
                 'features of an item; use form="vectors"'
             )
         return "effects"
-    return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
+    return "effects" if form == "auto" and dtype == "float32" and prefer_effects(split, n_items) else "vectors"
 
 
 class FeatureTable:
@@ -147,12 +147,12 @@ class FeatureTable:
         Whether only the features in use are kept.
     """
 
-    def __init__(self, factors: Float32, first: int, n_features: int, columns: Array, is_compact: bool) -> None:
+    def __init__(self, factors: Float32Array, first: int, n_features: int, columns: Array, is_compact: bool) -> None:
         self.factors, self.first, self.n_field_features = factors, first, n_features
         self.columns, self.is_compact = columns, is_compact
         self.panels = Panels(len(columns), np.float32)
         self.features: Features = np.zeros(0, np.int64)  # numbers within the field, -1 for none
-        self._indices: IntArray | None = None  # index in `features` by feature of the field, -1 if not in use
+        self._indices: Int32Array | None = None  # index in `features` by feature of the field, -1 if not in use
         self._append(np.array([-1]) if is_compact else np.arange(n_features))
 
     def __len__(self) -> int:
@@ -163,11 +163,11 @@ class FeatureTable:
         """Number of features that kernels read, a multiple of STEP."""
         return -(-len(self) // STEP) * STEP
 
-    def restore(self, features: Features, values: Float32) -> None:
+    def restore(self, features: Features, values: Float32Array) -> None:
         """Set the features in use and their numbers."""
         self.features, self.panels.values, self._indices = features, values, None
 
-    def find_or_add(self, start: IntArray, weight: Float32) -> IntArray:
+    def find_or_add(self, start: Int32Array, weight: Float32Array) -> Int32Array:
         """Indices of features of the model, which are added if they are not in use yet."""
         if not self.is_compact:
             return start - np.int32(self.first)
@@ -181,7 +181,7 @@ class FeatureTable:
             indices = self._indices[wanted]
         return indices
 
-    def starts(self, indices: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    def starts(self, indices: Int32Array) -> tuple[Int32Array, BoolArray]:
         """Features of the model, and whether there is one."""
         features = self.features[indices]
         return (self.first + np.maximum(features, 0)).astype(np.int32), features >= 0
@@ -259,7 +259,7 @@ class EffectStore(Store):
         self.starts.write(positions, indices)
         self.weights.write(positions, packed.weight[:, self.kept])
 
-    def vectors(self, positions: Positions) -> Float32:
+    def vectors(self, positions: Positions) -> Float32Array:
         """The vectors at positions, recomputed."""
         out = np.empty((len(positions), self.split.length), np.float32)
         for at in range(0, len(positions), _BLOCK):
@@ -324,7 +324,7 @@ class EffectStore(Store):
         """Index of the first effect of each table."""
         return np.cumsum([0, *(table.n_padded for table in self.tables)])
 
-    def _requests(self, queries: Float32) -> Float32:
+    def _requests(self, queries: Float32Array) -> Float32Array:
         """Effects of the features of all tables, end to end, shape (features, queries); several queries are padded."""
         n = len(queries)
         queries = queries if n == 1 else queries[np.arange(TOGETHER) % n]
@@ -336,8 +336,14 @@ class EffectStore(Store):
         return out
 
     def search(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Positions | None, threads: int
-    ) -> list[tuple[Float32, Positions]]:
+        self,
+        queries: Float32Array,
+        constants: Float32Array,
+        k: int,
+        only: Filter,
+        visit: Positions | None,
+        threads: int,
+    ) -> list[tuple[Float32Array, Positions]]:
         """See `Store`."""
         few = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
         alone = len(queries) - few if 2 * few <= TOGETHER else len(queries)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.bases.basis import basis_reach
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -17,8 +17,6 @@ from splinefm.encode.schema import Field
 from splinefm.model.split import Side, Split
 from splinefm.rank.store import Packed
 from splinefm.train.fitted import Fitted
-
-FloatArray = npt.NDArray[np.float64]
 
 _PROBES = 16
 _GRID = 4097  # points at which bases are evaluated
@@ -159,7 +157,7 @@ def _largest_units(fitted: Fitted, split: Split) -> tuple[FloatArray, float]:
     return P, linear
 
 
-def _largest(table: npt.NDArray[np.float32], first: int, last: int) -> Any:
+def _largest(table: Float32Array, first: int, last: int) -> Any:
     """The largest absolute values over some features."""
     parts = [np.abs(table[at : min(at + _BLOCK, last)]).max(axis=0) for at in range(first, last, _BLOCK)]
     return np.max(parts, axis=0).astype(np.float64)

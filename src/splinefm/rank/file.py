@@ -1,8 +1,4 @@
-"""An index as sections of a scorer file, for the C library; `cpp/c/index.cpp` reads them in the order of this module.
-
-Items are written in the order of their ids, without the positions of removed ones. Equal scores are then ordered by
-position, and an id is found by bisection.
-"""
+"""Files of item indices, and an index as sections of a scorer file. Reading one never runs code."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
 from splinefm.encode.tables.names import quoted
 from splinefm.model.split import MapArrays, Split
@@ -23,17 +19,21 @@ from splinefm.rank.effects import EffectStore
 from splinefm.rank.ids import Groups, Ids
 from splinefm.rank.store import PANEL_TYPES, STEP, WIDEST, Dtype, Panels, Positions, Store, VectorStore
 from splinefm.store.container import (
-    Array,
-    Foreign,
     ModelFileError,
-    demand,
+    NotAModelFile,
     opened,
     read_container,
+    require,
     take_array,
     write_container,
 )
-from splinefm.store.image import Array, ImageWriter
+from splinefm.store.image import ImageWriter
 from splinefm.train.fitted import Fitted
+
+# An index as sections of a scorer file, for the C library; `cpp/c/index.cpp` reads them in the order of this module.
+#
+# Items are written in the order of their ids, without the positions of removed ones. Equal scores are then ordered by
+# position, and an id is found by bisection.
 
 _STORAGES: tuple[Dtype, ...] = ("float32", "float16", "int8")
 
@@ -218,7 +218,7 @@ def _table_name(i: int) -> str:
     return f"tables/{i}"
 
 
-def _padded(values: npt.NDArray[Any], n: int, filler: int = 0) -> npt.NDArray[Any]:
+def _padded(values: Array, n: int, filler: int = 0) -> Array:
     """The first n values, padded if there are fewer."""
     missing = [(0, max(0, n - len(values))), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values[:n], missing, constant_values=filler)
@@ -237,7 +237,7 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
         mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
         try:
             description, tensors = read_container(file, _ANY_CONTAINER, mapped)
-        except Foreign as error:
+        except NotAModelFile as error:
             reason = "it is not an index file of splinefm; ItemIndex.save and splinefm index write such files"
             raise ModelFileError(reason) from error
         catalog = _restore(description, tensors, fitted)
@@ -251,35 +251,35 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
     if "index" not in description:
         raise ModelFileError("it is a model, not an index; load it with sf.load and build an index with sf.ItemIndex")
     number: Any = description.get("index_format")
-    demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
+    require(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
     if number > FORMAT:
         raise ModelFileError(
             f"it has format {number} and was written by splinefm {str(description.get('written_by'))[:40]}, "
             f"this version reads formats up to {FORMAT}; upgrade splinefm"
         )
     if number == 1:
-        demand("form" not in description, "its format is 1, which has no form")
+        require("form" not in description, "its format is 1, which has no form")
         description = {**description, "form": "vectors"}
-    demand(description.keys() == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
+    require(description.keys() == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
     item_fields = _check_model(description, fitted)
     dtype, n_rows, kind = description["dtype"], description["n_rows"], description["ids"]
-    demand(dtype in PANEL_TYPES and kind in (None, "numbers", "text"), "its types are unknown")
+    require(dtype in PANEL_TYPES and kind in (None, "numbers", "text"), "its types are unknown")
     columns = [description[name] for name in ("id_column", "group_column")]
-    demand(all(isinstance(name, str | None) for name in columns), "a column is not text")
-    demand(isinstance(description["written_by"], str), "its version is not text")
-    demand(isinstance(description["groups"], bool), "groups must be true or false")
+    require(all(isinstance(name, str | None) for name in columns), "a column is not text")
+    require(isinstance(description["written_by"], str), "its version is not text")
+    require(isinstance(description["groups"], bool), "groups must be true or false")
     form = description["form"]
-    demand(form in ("vectors", "effects"), f"its form is {str(form)[:20]!r}")
+    require(form in ("vectors", "effects"), f"its form is {str(form)[:20]!r}")
     split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
-    demand(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not match its type or model")
+    require(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not match its type or model")
     catalog = Catalog(fitted, item_fields, form, dtype, columns[0], columns[1], description["groups"])
     _restore_store(catalog.store, tensors, n_rows)
     words = take_array(tensors, "ids", "I64", 2)
-    demand(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
+    require(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
     catalog.ids = Ids(catalog.store.used, kind, words.view(np.uint64))
     catalog.groups = _restore_groups(tensors, catalog.store.capacity)
     _restore_maxima(catalog, tensors)
-    demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
+    require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return catalog
 
 
@@ -287,8 +287,8 @@ def _check_model(description: dict[str, Any], fitted: Fitted) -> tuple[int, ...]
     """Numbers of the fields of an item."""
     names = fitted.encoder.schema.names
     for part in ("items", "context"):
-        demand(isinstance(description[part], list), f"its {part} is not a list")
-        demand(all(isinstance(name, str) for name in description[part]), f"its {part} has names that are not text")
+        require(isinstance(description[part], list), f"its {part} is not a list")
+        require(all(isinstance(name, str) for name in description[part]), f"its {part} has names that are not text")
     if sorted([*description["items"], *description["context"]]) != sorted(names):
         raise ModelFileError(
             f"it belongs to another model, with the fields {quoted([*description['items'], *description['context']])}; "
@@ -307,13 +307,13 @@ def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None
         _restore_effects(store, tensors)
     else:
         _restore_vectors(cast(VectorStore, store), tensors)
-    demand(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
+    require(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
     store.n_positions, store.offsets = n_rows, take_array(tensors, "offsets", "F32", 1)
-    demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
-    demand(bool((store.offsets < np.inf).all()), "its offsets contain NaN or infinity")
+    require(len(store.offsets) == store.capacity, "offsets and vectors do not match")
+    require(bool((store.offsets < np.inf).all()), "its offsets contain NaN or infinity")
     store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
     # The kernels read some positions beyond the last.
-    demand(bool((store.offsets[n_rows:] == -np.inf).all()), "it has offsets beyond the last item")
+    require(bool((store.offsets[n_rows:] == -np.inf).all()), "it has offsets beyond the last item")
 
 
 def _check_numbers(store: Store) -> None:
@@ -324,27 +324,27 @@ def _check_numbers(store: Store) -> None:
     else:
         vectors = cast(VectorStore, store)
         numbers = [vectors.scales, vectors.panels.values.view(vectors.dtype)]
-    demand(all(bool(np.isfinite(part).all()) for part in numbers), "its vectors contain NaN or infinity")
+    require(all(bool(np.isfinite(part).all()) for part in numbers), "its vectors contain NaN or infinity")
 
 
 def _restore_vectors(store: VectorStore, tensors: dict[str, Array]) -> None:
     plain = store.dtype == "float32"
     panels = take_array(tensors, "panels", "F32" if plain else "U8", 3)
     if not plain:
-        demand(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is truncated")
+        require(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is truncated")
         panels = panels.view(PANEL_TYPES[store.dtype])
     _restore_panels(store.panels, panels)
     store.scales = take_array(tensors, "scales", "F32", 1)
-    demand(len(store.scales) == (store.capacity if store.dtype == "int8" else 0), "scales and vectors do not match")
+    require(len(store.scales) == (store.capacity if store.dtype == "int8" else 0), "scales and vectors do not match")
 
 
 def _restore_effects(store: EffectStore, tensors: dict[str, Array]) -> None:
     starts = take_array(tensors, "starts", "U8", 3)
-    demand(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is truncated")
+    require(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is truncated")
     # The kernels check the bounds of the indices.
     _restore_panels(store.starts, starts.view(store.starts.values.dtype))
     _restore_panels(store.weights, take_array(tensors, "weights", "F32", 3))
-    demand(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "indices and weights do not match")
+    require(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "indices and weights do not match")
     for i, table in enumerate(store.tables):
         if table.is_compact:
             values, features = (
@@ -353,28 +353,28 @@ def _restore_effects(store: EffectStore, tensors: dict[str, Array]) -> None:
             )
             known = (features[1:] >= 0) & (features[1:] < table.n_field_features)
             valid = len(features) > 0 and features[0] == -1 and bool(known.all())
-            demand(valid and len(np.unique(features)) == len(features), f"table {i} has features unknown to the model")
+            require(valid and len(np.unique(features)) == len(features), f"table {i} has features unknown to the model")
             _restore_panels(table.panels, values)
-            demand(len(features) <= table.panels.capacity, f"table {i} is truncated")
+            require(len(features) <= table.panels.capacity, f"table {i} is truncated")
             table.restore(features, values)
 
 
 def _restore_panels(panels: Panels, values: Array) -> None:
     n_panels, length, size = values.shape
     expected = panels.values.shape[1]
-    demand(length == expected, f"its vectors have {length} numbers instead of {expected}")
-    demand(0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST), f"a panel has {size} columns")
+    require(length == expected, f"its vectors have {length} numbers instead of {expected}")
+    require(0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST), f"a panel has {size} columns")
     panels.values = np.require(values, requirements="A")
 
 
 def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:
     codes, text = take_array(tensors, "codes", "I64", 1), take_array(tensors, "text", "U8", 1)
     ends = take_array(tensors, "text_ends", "I64", 1)
-    demand(len(codes) == capacity, "groups and vectors do not match")
-    demand(len(ends) > 0 and ends[0] == 0 and ends[-1] == len(text) and bool((np.diff(ends) >= 0).all()), "its groups")
+    require(len(codes) == capacity, "groups and vectors do not match")
+    require(len(ends) > 0 and ends[0] == 0 and ends[-1] == len(text) and bool((np.diff(ends) >= 0).all()), "its groups")
     names = [text[a:b].tobytes().decode() for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
-    demand(len(set(names)) == len(names), "a group occurs twice")
-    demand(bool(((codes >= -1) & (codes < len(names))).all()), "an item has a group that does not exist")
+    require(len(set(names)) == len(names), "a group occurs twice")
+    require(bool(((codes >= -1) & (codes < len(names))).all()), "an item has a group that does not exist")
     return Groups(names, codes.astype(np.int32))
 
 
@@ -383,5 +383,5 @@ def _restore_maxima(catalog: Catalog, tensors: dict[str, Array]) -> None:
     for name, attribute in _MAXIMA.items():
         values, before = take_array(tensors, f"maxima/{name}", "F64", 1), getattr(maxima, attribute)
         same_shape = values.shape == np.atleast_1d(before).shape
-        demand(same_shape and bool(np.isfinite(values).all()), f"its {name} is damaged")
+        require(same_shape and bool(np.isfinite(values).all()), f"its {name} is damaged")
         setattr(maxima, attribute, values if isinstance(before, np.ndarray) else float(values[0]))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import Array, Int32Array
 from splinefm._core import IdTable
 from splinefm.encode.tables.columns import as_categories, is_text, one_array, text_buffers
 from splinefm.encode.tables.names import quoted
@@ -130,7 +131,7 @@ def _text_words(strings: pa.LargeStringArray, what: str) -> Words:
     return out.view(np.uint64)
 
 
-def as_ids(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
+def as_ids(words: Words, kind: Kind | None) -> Array:
     """Ids as the user gave them: an array of int64 or of text."""
     if kind == "text":
         try:
@@ -140,7 +141,7 @@ def as_ids(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
     return sort_keys(words, kind)
 
 
-def sort_keys(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
+def sort_keys(words: Words, kind: Kind | None) -> Array:
     """Ids in a form that sorts the same way; the bytes of UTF-8 sort like its characters."""
     words = np.ascontiguousarray(words)
     return words.view(f"S{8 * words.shape[1]}" if kind == "text" else np.int64).reshape(len(words))
@@ -199,11 +200,11 @@ class Ids:
         """Remove the ids of positions."""
         self._ready().erase(self.words, positions)
 
-    def names(self, positions: Positions) -> npt.NDArray[Any]:
+    def names(self, positions: Positions) -> Array:
         """Ids of positions as the user gave them."""
         return as_ids(self.words[positions], self.kind)
 
-    def order(self, positions: Positions) -> npt.NDArray[Any]:
+    def order(self, positions: Positions) -> Array:
         """Ids of positions in a form that sorts the same way."""
         return sort_keys(self.words[positions], self.kind)
 
@@ -236,7 +237,7 @@ def _widened(words: Words, width: int) -> Words:
 class Groups:
     """Groups of items by position: a code for each item, -1 for none."""
 
-    def __init__(self, names: list[str] | None = None, codes: npt.NDArray[np.int32] | None = None) -> None:
+    def __init__(self, names: list[str] | None = None, codes: Int32Array | None = None) -> None:
         self.numbers = {name: i for i, name in enumerate(names or [])}
         self.codes = np.zeros(0, np.int32) if codes is None else codes
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._checks import check_choice, check_one_score, check_size
 from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
@@ -28,14 +28,12 @@ from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
 from splinefm.rank.file import index_sections
 from splinefm.rank.ids import as_ids, sort_keys, written_types
-from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
+from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Form, Positions
 from splinefm.rank.tables import FieldSubset, fields_of_items
 from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.rank.approximate import ApproximateIndex
-
-Array = npt.NDArray[Any]
 
 
 class ItemIndex:
@@ -168,7 +166,7 @@ class ItemIndex:
         """Bound and measurement of the error of scores."""
         return self._catalog.meter.error
 
-    def matrix(self) -> tuple[Array, Float32, Float32]:
+    def matrix(self) -> tuple[Array, Float32Array, Float32Array]:
         """Ids, vectors of shape (n, length) and offsets of all items, by ascending id, for other search engines."""
         store, ids = self._catalog.store, self._catalog.ids
         with self._catalog.gate.reading:
@@ -187,7 +185,7 @@ class ItemIndex:
         excluded: object = None,
         group: str | Sequence[str] | None = None,
         threads: int = 1,
-    ) -> tuple[Array, Float32]:
+    ) -> tuple[Array, Float32Array]:
         """Find the best items for a context, best first; equal scores are ordered by ascending id.
 
         Parameters
@@ -245,7 +243,7 @@ class ItemIndex:
         """Encode the fields of contexts, given a dict of values or a table."""
         return self._context.encode_any(context)
 
-    def queries(self, slots: Slots) -> tuple[Float32, Float32]:
+    def queries(self, slots: Slots) -> tuple[Float32Array, Float32Array]:
         """Vectors of encoded contexts, and the constants that they add to all scores."""
         return self._catalog.queries(slots)
 
@@ -269,7 +267,7 @@ class ItemIndex:
             wanted = catalog.groups.wanted(group)
         return Filter(keep, catalog.groups.codes, wanted), visit
 
-    def _ranked(self, found: list[tuple[Float32, Positions]], k: int) -> tuple[Array, Float32]:
+    def _ranked(self, found: list[tuple[Float32Array, Positions]], k: int) -> tuple[Array, Float32Array]:
         """Ids and scores of what was found, in order."""
         ids = self._catalog.ids
         best = [np.lexsort((ids.order(positions), -scores))[:k] for scores, positions in found]

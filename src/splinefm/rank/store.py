@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array, FloatArray, Int32Array
 from splinefm._core import TopK
 from splinefm.encode.slots import Slots
 
-FloatArray = npt.NDArray[np.float64]
-Float32 = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 Dtype = Literal["float32", "float16", "int8"]
 Form = Literal["vectors", "effects"]
 
@@ -30,16 +28,16 @@ PANEL_TYPES: dict[str, np.dtype[Any]] = {
 # (10⁶ vectors of 80 numbers: 12.5 ms; with 1,024 columns 14.7 ms, with 256 25 ms; NumPy's `@` 16 ms).
 WIDEST = 4096
 STEP = 64  # the search needs a multiple of this number of columns
-_LEAST_TIES = 2048  # candidates beyond the best k for which a search has capacity, at least
+_MIN_TIES = 2048  # candidates beyond the best k for which a search has capacity, at least
 _BATCH = 128  # queries per pass, unless k is so large that they exceed the next limit
-_MOST_CANDIDATES = 1 << 23  # of all queries of a pass
+_MAX_CANDIDATES = 1 << 23  # of all queries of a pass
 
 
 class Filter(NamedTuple):
     """Which positions may be found: `keep[position]` and `wanted[codes[position]]`; an empty array allows all."""
 
     keep: npt.NDArray[np.uint8]
-    codes: npt.NDArray[np.int32]
+    codes: Int32Array
     wanted: npt.NDArray[np.uint8]
 
 
@@ -47,7 +45,7 @@ class Packed(NamedTuple):
     """Vectors as they are stored, their scales (int8 only), and the decoded vectors."""
 
     codes: Array
-    scales: Float32
+    scales: Float32Array
     decoded: FloatArray
 
 
@@ -170,7 +168,7 @@ class Store:
         self.n_positions += fresh
         return np.concatenate([np.array(reused, np.int64), np.arange(self.n_positions - fresh, self.n_positions)])
 
-    def publish(self, positions: Positions, offsets: Float32) -> None:
+    def publish(self, positions: Positions, offsets: Float32Array) -> None:
         """Make written items visible to searches."""
         self.offsets[positions] = offsets
 
@@ -199,7 +197,7 @@ class Store:
         """Write packed items to reserved positions."""
         raise NotImplementedError
 
-    def vectors(self, positions: Positions) -> Float32:
+    def vectors(self, positions: Positions) -> Float32Array:
         """The decoded vectors at positions."""
         raise NotImplementedError
 
@@ -207,7 +205,7 @@ class Store:
         """The search kernel over the current items."""
         raise NotImplementedError
 
-    def _requests(self, queries: Float32) -> Float32:
+    def _requests(self, queries: Float32Array) -> Float32Array:
         """What items are compared with, for the vectors of one or several contexts."""
         raise NotImplementedError
 
@@ -221,14 +219,20 @@ class Store:
         return -(-self.n_positions // STEP) * STEP
 
     def search(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Positions | None, threads: int
-    ) -> list[tuple[Float32, Positions]]:
+        self,
+        queries: Float32Array,
+        constants: Float32Array,
+        k: int,
+        only: Filter,
+        visit: Positions | None,
+        threads: int,
+    ) -> list[tuple[Float32Array, Positions]]:
         """For each query, scores and positions of the best k items and all ties of the k-th, in no order."""
         if not k:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
         kernel, capacity, step = self._kernel(), self._candidate_capacity(k), self._batch(k)
         panels = np.arange(self.n_panels) if visit is None else visit
-        found: list[tuple[Float32, Positions]] = []
+        found: list[tuple[Float32Array, Positions]] = []
         for at in range(0, len(queries), step):
             requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
             found += kernel.search(requests, part, k, capacity, panels, *only, threads)
@@ -236,7 +240,7 @@ class Store:
 
     def _candidate_capacity(self, k: int) -> int:
         """Number of candidates that a search keeps at a time."""
-        return k + min(self.capacity, max(k, _LEAST_TIES)) + 1
+        return k + min(self.capacity, max(k, _MIN_TIES)) + 1
 
 
 class VectorStore(Store):
@@ -273,7 +277,7 @@ class VectorStore(Store):
         if self.dtype == "int8":
             self.scales[positions] = packed.scales
 
-    def vectors(self, positions: Positions) -> Float32:
+    def vectors(self, positions: Positions) -> Float32Array:
         """The decoded vectors at positions."""
         out = np.empty((len(positions), self.length), np.float32)
         for at in range(0, len(positions), WIDEST):
@@ -294,8 +298,8 @@ class VectorStore(Store):
     def _kernel(self) -> TopK:
         return TopK.vectors(self.panels.values, self.scales, self.offsets, self.n_padded)
 
-    def _requests(self, queries: Float32) -> Float32:
+    def _requests(self, queries: Float32Array) -> Float32Array:
         return queries
 
     def _batch(self, k: int) -> int:
-        return max(2, min(_BATCH, _MOST_CANDIDATES // self._candidate_capacity(k)))
+        return max(2, min(_BATCH, _MAX_CANDIDATES // self._candidate_capacity(k)))

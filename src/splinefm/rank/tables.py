@@ -1,4 +1,4 @@
-"""The side of a context, computed by the loops: what the C library computes as well, to the bit."""
+"""Encode tables of items and contexts, or one context as a dict."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array, FloatArray, Int32Array
 from splinefm._cached import cached_property
 from splinefm._core import ContextSide, map_queries
 from splinefm._wording import for_reader
@@ -28,7 +28,7 @@ from splinefm.model.scores import row_between, row_columns, row_tables, row_widt
 from splinefm.model.split import MapArrays, Split, map_arrays
 from splinefm.train.fitted import Fitted
 
-Float32 = npt.NDArray[np.float32]
+# The side of a context, computed by the loops: what the C library computes as well, to the bit.
 
 
 class ContextQueries:
@@ -53,7 +53,7 @@ class ContextQueries:
     def __init__(self, split: Split) -> None:
         self.split = split
 
-    def __call__(self, slots: Slots) -> tuple[Float32, Float32]:
+    def __call__(self, slots: Slots) -> tuple[Float32Array, Float32Array]:
         """Queries of shape (n, length) and constants; raise if one is not finite."""
         queries = np.zeros((len(slots), self.split.length), np.float32)
         constants = np.full(len(slots), self.split.bias, np.float32)
@@ -67,7 +67,7 @@ class ContextQueries:
             )
         return queries, constants
 
-    def feature_queries(self, queries: Float32) -> list[Float32]:
+    def feature_queries(self, queries: Float32Array) -> list[Float32Array]:
         """For each field of an item, what multiplies the numbers of its features; see `Split.feature_queries`."""
         out = []
         for own in self.item_maps:
@@ -117,9 +117,6 @@ class ContextQueries:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_side"}
-
-
-# Encode tables of items and contexts, or one context as a dict.
 
 
 class FieldSubset:
@@ -227,7 +224,7 @@ class FieldSubset:
         return RowFields(self.fields, self.first_feature.tolist())
 
     @cached_property
-    def _default_features(self) -> npt.NDArray[np.int32]:
+    def _default_features(self) -> Int32Array:
         """A feature of the field for every weight, used for weights that are zero."""
         n_weights = [sum(item.layout.widths) for item in self.fields]
         return np.repeat(self.first_feature, n_weights).astype(np.int32)
@@ -274,7 +271,7 @@ def _is_column(value: object) -> bool:
     return known or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
 
 
-def _encode_one(item: Field, values: Mapping[str, object]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+def _encode_one(item: Field, values: Mapping[str, object]) -> tuple[Int32Array, FloatArray]:
     """Features inside the field and weights of one row."""
     if isinstance(item, Cross):
         return item.encode([_one_column(part, values[part.column]) for part in item.fields])

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
@@ -44,13 +44,11 @@ from splinefm.train.losses import Loss
 from splinefm.train.progress import Progress
 from splinefm.train.targets import as_targets
 
-MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
+MAX_CURVES, MAX_SURFACES, MAX_PAIRS = 12, 6, 20
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
 _EFFECTS = 1 << 24  # maximum number of effects, over all rows and pairs
 _FEW_ROWS, _FEWER_ROWS = 500, 100  # if every value of a grid takes a prediction of all rows
 _CROSS_ROWS = 1000  # if the effects of a row take the time of all rows of the background
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +163,9 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     background = Background.of(fitted, sample, threads=threads)
     ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
     known = Sources(fitted.encoder.schema).fields
-    names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MOST_CURVES]
+    names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MAX_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
-    pairs = [pair for pair in strong if known.keys() >= {*pair}][:MOST_SURFACES]
+    pairs = [pair for pair in strong if known.keys() >= {*pair}][:MAX_SURFACES]
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
     surfaces = list(_each(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
     examples = _examples(fitted, found, slots, target, background, scale)
@@ -206,7 +204,7 @@ def _unit(loss: Loss) -> tuple[str, float, float]:
     return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
 
 
-def _spread_out(n: int, most: int) -> npt.NDArray[np.intp]:
+def _spread_out(n: int, most: int) -> IndexArray:
     """At most `most` of n rows, evenly spaced, since data may be sorted."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.intp))
 
@@ -282,7 +280,7 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
         scores = effect.values["scores"] if view is None else view(field_column(fitted, rows, effect.names[0]))
         return float(np.std(scores))
 
-    return sorted(curves, key=spread, reverse=True)[:MOST_CURVES]
+    return sorted(curves, key=spread, reverse=True)[:MAX_CURVES]
 
 
 def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
@@ -383,6 +381,6 @@ def _importance_dict(found: Importance, rows: int) -> dict[str, Any]:
         "fields": [
             {"name": name, "shapley": value, "main_effect": main[name]} for name, value in found.ranked_fields()
         ],
-        "pairs": [{"fields": [one, other], "effect": value} for one, other, value in found.ranked_pairs()[:MOST_PAIRS]],
-        "triples": [{"fields": names, "effect": value} for *names, value in found.ranked_triples()[:MOST_PAIRS]],
+        "pairs": [{"fields": [one, other], "effect": value} for one, other, value in found.ranked_pairs()[:MAX_PAIRS]],
+        "triples": [{"fields": names, "effect": value} for *names, value in found.ranked_triples()[:MAX_PAIRS]],
     }

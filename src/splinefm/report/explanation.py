@@ -15,14 +15,14 @@ from splinefm.inspect.values import number_or_none, numbers
 from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
-from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, Survey, ValueGroup, largest, survey
+from splinefm.report.survey import MIN_ROWS, NOTHING, FieldTally, Survey, ValueGroup, largest, survey
 from splinefm.store.description import describe_fields, describe_fit, describe_validation, one_class
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.progress import Progress, make_progress
 
 PAGE = "index.html"
-CALIBRATION_BINS, MOST_GROUPS, MOST_BY_COLUMN = 10, 15, 100
+CALIBRATION_BINS, MAX_GROUPS, MAX_BY_COLUMN = 10, 15, 100
 """Number of prediction bins, and maximum number of deviating groups and of groups per column."""
 
 
@@ -150,7 +150,7 @@ class Explanation:
 
     def _groups(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for tally in self.survey.tallies:
-            yield tally.item.name, [_group(group) for group in largest(tally.groups(), MOST_BY_COLUMN)]
+            yield tally.item.name, [_group(group) for group in largest(tally.groups(), MAX_BY_COLUMN)]
 
     def _starved(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -188,8 +188,8 @@ def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation
     metrics, deviating, n_groups = [], [], 0
     if found.y is not None:
         metrics = list(measure(found.loss, found.y, found.judged, found.weight))
-        groups = [group for tally in found.tallies for group in tally.groups() if group.rows >= FEWEST_ROWS]
-        deviating = sorted(groups, key=lambda group: -abs(group.deviation))[:MOST_GROUPS]
+        groups = [group for tally in found.tallies for group in tally.groups() if group.rows >= MIN_ROWS]
+        deviating = sorted(groups, key=lambda group: -abs(group.deviation))[:MAX_GROUPS]
         n_groups = len(groups)
     effects = find_effects(fitted, found, request.target, request.threads, progress)
     return Explanation(request, fitted, found, effects, metrics, deviating, n_groups)

@@ -1,4 +1,4 @@
-"""Safe HTML: text is escaped unless it is known to be HTML."""
+"""Safe HTML, and the building blocks of the page of `splinefm explain`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from splinefm._wording import number
 from splinefm.train.losses import Loss
+
+# Safe HTML: text is escaped unless it is known to be HTML.
 
 # HTML does not allow control characters, UTF-8 does not allow lone surrogates, and marks that change the direction of
 # text would affect the text after them.

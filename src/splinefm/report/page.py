@@ -1,4 +1,4 @@
-"""The plots of the page, drawn by `splinefm.plots`."""
+"""The page of `splinefm explain`: one self-contained HTML file with its sections and plots."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 from splinefm.report.html import compared_text, measured_text
-from splinefm.report.survey import FEWEST_ROWS, largest
+from splinefm.report.survey import MIN_ROWS, largest
 from splinefm.train.losses import Loss
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from splinefm.report.explanation import Explanation
     from splinefm.train.progress import Progress
 
+# The plots of the page, drawn by `splinefm.plots`.
 
-MOST_BARS, MOST_FIELDS_IN_MATRIX = 20, 12
+MAX_BARS, MAX_FIELDS_IN_MATRIX = 20, 12
 _SIZE = (4.8, 3.1)
 
 
@@ -91,7 +92,7 @@ class PagePlots:
         assert found is not None
         one, other, value = found.ranked_pairs()[0]
         words = f"Effects of pairs of fields; the strongest is {one} with {other}, {number(value, '.3g')}"
-        return self._inline(self.plots.pairs(found, make_axes((4.8, 3.9)), most=MOST_FIELDS_IN_MATRIX), words)
+        return self._inline(self.plots.pairs(found, make_axes((4.8, 3.9)), most=MAX_FIELDS_IN_MATRIX), words)
 
     def curves(self) -> Iterator[Html]:
         """One plot per chosen field."""
@@ -151,9 +152,9 @@ class PagePlots:
             known = replace(item, vocabulary=effect.values["categories"])
             scores, counts = (np.array(effect.values[which]) for which in ("scores", "training_counts"))
             view = Bars(known, scores, 0.0, self.fitted.loss, counts)
-        rows = min(len(view.names), MOST_BARS) + len(view.shown_tokens) + 1  # including the gap before tokens
+        rows = min(len(view.names), MAX_BARS) + len(view.shown_tokens) + 1  # including the gap before tokens
         ax = make_axes((_SIZE[0], max(2.4, 0.8 + 0.23 * rows)))
-        return self.plots.bars(view, ax, link=True, most=MOST_BARS)
+        return self.plots.bars(view, ax, link=True, most=MAX_BARS)
 
     def _inline(self, ax: Any, words: str) -> Html:
         self._n += 1
@@ -167,7 +168,7 @@ def _range(values: list[Any]) -> tuple[str, str]:
 
 # Sections about the model: overview, fields, importance, curves, surfaces.
 
-MOST_FIELDS, MOST_SETTINGS = 500, 20
+MAX_FIELDS, MAX_SETTINGS = 500, 20
 
 
 def overview_section(explanation: Explanation, plots: PagePlots) -> Section:
@@ -201,7 +202,7 @@ def _search(entries: list[dict[str, Any]]) -> Html:
             (f"{entry['folds']}", entry["folds"]),
             (number(entry["seconds"], ".1f"), entry["seconds"]),
         ]
-        for entry in entries[:MOST_SETTINGS]
+        for entry in entries[:MAX_SETTINGS]
     ]
     some = f"The best {len(rows)} of {len(entries):,} settings. " if len(entries) > len(rows) else ""
     text = (
@@ -240,10 +241,10 @@ def fields_section(explanation: Explanation, plots: PagePlots) -> Section:
             (percent_text(one["missing_in_training"]), one["missing_in_training"]),
             _remarks(one),
         ]
-        for one in described[:MOST_FIELDS]
+        for one in described[:MAX_FIELDS]
     ]
     heads = ["Field", "Kind", "Encoding", ">Missing here", ">Missing in training", "Worth knowing"]
-    more = len(described) - MOST_FIELDS
+    more = len(described) - MAX_FIELDS
     note = tag("p", f"{more:,} more fields are not listed; --json has them.", class_="small") if more > 0 else ""
     lead = tag(
         "p",
@@ -286,7 +287,7 @@ def importance_section(explanation: Explanation, plots: PagePlots) -> Section:
             (number(one["shapley"], ".3g"), one["shapley"]),
             (number(one["main_effect"], ".3g"), one["main_effect"]),
         ]
-        for one in facts["fields"][:MOST_FIELDS]
+        for one in facts["fields"][:MAX_FIELDS]
     ]
     lead = tag(
         "p",
@@ -365,7 +366,7 @@ def _curve_text(effect: Effect, explanation: Explanation) -> str:
     ]
     if "x" not in values:
         counts, p = values["training_counts"], shown_numbers(values)
-        drawn = sorted(range(len(p)), key=lambda i: -(counts[i] or 0.0))[:MOST_BARS]
+        drawn = sorted(range(len(p)), key=lambda i: -(counts[i] or 0.0))[:MAX_BARS]
         best = [(word, pick(drawn, key=p.__getitem__)) for word, pick in (("highest", max), ("lowest", min)) if drawn]
         ends = [f"{word} {prediction_text(p[i], loss)} for {short(values['categories'][i])}" for word, i in best]
     tokens = [
@@ -403,7 +404,7 @@ def surfaces_section(explanation: Explanation, plots: PagePlots) -> Section:
 
 # Sections about rows of the data: calibration of groups, and example rows.
 
-MOST_CONTRIBUTIONS, MOST_COLUMNS, MOST_BY_COLUMN, MOST_VALUES = 10, 50, 40, 30
+MAX_CONTRIBUTIONS, MAX_COLUMNS, MAX_BY_COLUMN, MAX_VALUES = 10, 50, 40, 30
 
 
 def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
@@ -437,7 +438,7 @@ def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
     )
     overall = tag("div", tag("h3", "By prediction"), make_figure(plot, text), class_="card")
     groups = {tally.item.name: tally.groups() for tally in explanation.survey.tallies}
-    worst = sorted(groups, key=lambda name: -abs(_worst(groups[name])))[:MOST_COLUMNS]
+    worst = sorted(groups, key=lambda name: -abs(_worst(groups[name])))[:MAX_COLUMNS]
     by_column = [_by_column(name, groups[name], loss) for name in groups if name in worst]
     more = f"The {len(by_column)} columns that deviate most, of {len(groups)}." if len(groups) > len(worst) else ""
     columns = tag(
@@ -447,7 +448,7 @@ def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
 
 
 def _by_column(name: str, groups: list[ValueGroup], loss: Loss) -> Html:
-    kept = largest(groups, MOST_BY_COLUMN)
+    kept = largest(groups, MAX_BY_COLUMN)
     heads = ["Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     more = f"The {len(kept)} largest of {len(groups):,} groups." if len(groups) > len(kept) else ""
     content = table(heads, [_group(group, loss) for group in kept], sortable=True)
@@ -457,7 +458,7 @@ def _by_column(name: str, groups: list[ValueGroup], loss: Loss) -> Html:
 
 def _worst(groups: list[ValueGroup]) -> float:
     """The largest deviation of a group with enough rows."""
-    return max((group.deviation for group in groups if group.rows >= FEWEST_ROWS), key=abs, default=0.0)
+    return max((group.deviation for group in groups if group.rows >= MIN_ROWS), key=abs, default=0.0)
 
 
 def _group(group: ValueGroup, loss: Loss) -> list[object]:
@@ -493,10 +494,10 @@ def _example(example: Example, explanation: Explanation) -> Html:
         "p", f"Row {example.row + 1:,}: predicted {prediction_text(example.prediction, loss)}{measured}", class_="small"
     )
     if not example.shapley:
-        rows = [[named(name), named(value)] for name, value in list(example.values.items())[:MOST_VALUES]]
+        rows = [[named(name), named(value)] for name, value in list(example.values.items())[:MAX_VALUES]]
         return tag("div", title, text, table(["Field", "Value"], rows), class_="card")
     ranked = sorted(example.shapley, key=lambda name: -abs(example.shapley[name]))
-    shown, rest = ranked[:MOST_CONTRIBUTIONS], ranked[MOST_CONTRIBUTIONS:]
+    shown, rest = ranked[:MAX_CONTRIBUTIONS], ranked[MAX_CONTRIBUTIONS:]
     others = sum(example.shapley[name] for name in rest)
     top = max(abs(others), *map(abs, example.shapley.values())) or 1.0
     lines = [_contribution(named(name), example.values.get(name, ""), example.shapley[name], top) for name in shown]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
@@ -22,14 +22,11 @@ from splinefm.train.losses import Loss
 from splinefm.train.progress import Progress
 from splinefm.train.targets import as_targets, as_weights
 
-FINE, MOST_CATEGORIES = 256, 1000
+FINE, MAX_CATEGORIES = 256, 1000
 """Number of intervals of u, and of frequent categories, in which rows are counted first."""
-GROUPS, FEWEST_ROWS = 10, 20
+GROUPS, MIN_ROWS = 10, 20
 """Number of groups of similar size into which the intervals are merged; minimum rows of a group to be compared."""
 OTHERS, NOTHING = "(other categories)", "(no known category)"
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class FieldTally:
         else:
             categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
             self.tokens = item.feature_names()[: item.layout.n_features - len(categories)]
-            others = [*categories.slice(0, MOST_CATEGORIES).to_pylist(), OTHERS, NOTHING]
+            others = [*categories.slice(0, MAX_CATEGORIES).to_pylist(), OTHERS, NOTHING]
         self.names = [name if name.startswith("=") else f"({name})" for name in self.tokens] + others
         self.sums = np.zeros((5, len(self.names)))
         self.low, self.high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
@@ -117,7 +114,7 @@ class FieldTally:
         counts = dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
         return counts if isinstance(self.item, Numerical) else {**counts, NOTHING: int(self.sums[0, -1])}
 
-    def _codes(self, column: pa.Array) -> tuple[IntArray, IntArray]:
+    def _codes(self, column: pa.Array) -> tuple[IndexArray, IndexArray]:
         """Row and group; a row may be in several groups, or in none."""
         if isinstance(self.item, Numerical):
             return self._interval_codes(self.item, column)
@@ -128,7 +125,7 @@ class FieldTally:
         code = np.minimum(start[rows, window], nothing - 1)
         return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
 
-    def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IntArray, IntArray]:
+    def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IndexArray, IndexArray]:
         x = item.read(column)
         token = item.tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
@@ -207,7 +204,7 @@ class Survey:
     n_rows: int
     other_columns: list[str]
     sample: pa.Table
-    numbers: IntArray
+    numbers: IndexArray
     tallies: list[FieldTally]
     scores: FloatArray
     y: FloatArray | None

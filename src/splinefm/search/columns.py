@@ -1,4 +1,4 @@
-"""Which columns explain something alone: the order in which a wide table may lose the others."""
+"""How much single columns explain: which ones a wide table can lose, and which one gives the target away."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.model.family import AnyModel, Params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
 from splinefm.model.scores import BatchScorer
 from splinefm.search.screening import ALONE, Folds, code_column, explained, read_values, spread_rows
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk, Evidence, FloatArray, Training, seeded
+from splinefm.train.settings import Chunk, Evidence, Training, seeded
+
+# Which columns explain something alone: the order in which a wide table may lose the others.
 
 # Rows that are looked at: cells of columns that explain something stand out early.
 MAX_RANKED = 20_000
@@ -51,8 +55,8 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
 
 # The share that a model has to explain for its columns to be looked at.
 LEAST = 0.98
-# Held-out rows that are scored for every column, DRAWS times: rows x draws x columns x fields <= MOST_WORK.
-MOST_ROWS, FEWEST_ROWS, DRAWS, MOST_WORK = 500, 50, 8, 50_000_000
+# Held-out rows that are scored for every column, DRAWS times: rows x draws x columns x fields <= MAX_WORK.
+MAX_ROWS, MIN_ROWS, DRAWS, MAX_WORK = 500, 50, 8, 50_000_000
 
 
 def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chunks: Chunks) -> Evidence | None:
@@ -68,8 +72,8 @@ def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chun
     for f, item in enumerate(chunks.encoder.fields):
         if not isinstance(item, Cross):
             fields.setdefault(item.column, []).append(f)
-    most = min(MOST_ROWS, MOST_WORK // (DRAWS * len(fields) * len(layout.fields)))
-    if len(fields) < 2 or most < FEWEST_ROWS:
+    most = min(MAX_ROWS, MAX_WORK // (DRAWS * len(fields) * len(layout.fields)))
+    if len(fields) < 2 or most < MIN_ROWS:
         return evidence
     rows, rng = take_rows(validation, spread_rows(validation.sample_weight > 0, most)), seeded(chunks.training.seed)
     others = [rows.slots[rng.permutation(len(rows.y))] for _ in range(DRAWS)]

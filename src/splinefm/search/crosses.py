@@ -1,4 +1,4 @@
-"""Crosses that a fit finds by itself: which are candidates, and what a schema says about them."""
+"""Crosses that a fit finds: candidates, changes of a schema, and what the schema says about them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import Crosses, Penalty, Training, by_name
+
+# Crosses that a fit finds by itself: which are candidates, and what a schema says about them.
 
 FOUND = "found: "  # how the reason of what a search has added begins
 

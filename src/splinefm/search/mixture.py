@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, Int64Array
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.model.family import FM, AnyModel, FwFM, HigherOrderFM, Params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.higher_order import HigherOrderFM
 
-Float32 = npt.NDArray[np.float32]
 # Their parameters belong to features, or to pairs of fields: both can be put in other places.
 MIXABLE = (FM, FwFM, HigherOrderFM)
 
@@ -96,9 +99,7 @@ def move_params(model: AnyModel, params: Params, old: Encoder, new: Encoder) -> 
     return moved
 
 
-def _spread(
-    values: npt.NDArray[np.float32], places: npt.NDArray[np.int64], n: int, axis: int
-) -> npt.NDArray[np.float32]:
+def _spread(values: Float32Array, places: Int64Array, n: int, axis: int) -> Float32Array:
     shape = list(values.shape)
     shape[axis] = n
     found = np.zeros(shape, values.dtype)
@@ -106,7 +107,7 @@ def _spread(
     return found
 
 
-def feature_places(old: Encoder, new: Encoder) -> npt.NDArray[np.int64]:
+def feature_places(old: Encoder, new: Encoder) -> Int64Array:
     """Return the place of every feature of an encoder in another one, which has them and more."""
     firsts = dict(zip(new.layout.names, new.layout.feature_ptr.tolist(), strict=False))
     fields = dict(zip(new.layout.names, new.fields, strict=True))
@@ -120,7 +121,7 @@ def feature_places(old: Encoder, new: Encoder) -> npt.NDArray[np.int64]:
     return np.concatenate(places)
 
 
-def _places_of_levels(item: Numerical, other: Numerical) -> npt.NDArray[np.int64]:
+def _places_of_levels(item: Numerical, other: Numerical) -> Int64Array:
     mine, theirs = _levels(item), _levels(other)
     assert mine is not None and theirs is not None
     ends = item.n_tokens + np.cumsum((0, *other.basis.sizes))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int64Array
 from splinefm._parallel import count_threads
 from splinefm.model.scores import predict_scores
 from splinefm.search.setting import Setting, seconds_of_fit
@@ -20,9 +20,8 @@ from splinefm.train.loop import Diverged, run_training, settings_for
 from splinefm.train.metrics import mean_and_error
 from splinefm.train.progress import Progress, UntilStopped
 from splinefm.train.rows import row_randoms
-from splinefm.train.settings import Chunk, FloatArray, Trained, Training
+from splinefm.train.settings import Chunk, Training, TrainingResult
 
-IntArray = npt.NDArray[np.int64]
 # Encoded parts of the rows that are kept for the next fit.
 MAX_PARTS = 8
 
@@ -30,15 +29,15 @@ MAX_PARTS = 8
 class Fold(NamedTuple):
     """Positions of rows among the training rows, followed by the validation rows: some to learn from, some to judge."""
 
-    learned: IntArray
-    judged: IntArray
+    learned: Int64Array
+    judged: Int64Array
 
 
 @dataclass(frozen=True)
 class Entrant:
     """A setting after its fit to one fold."""
 
-    trained: Trained | None
+    trained: TrainingResult | None
     """None if the fit diverged."""
     losses: FloatArray
     """The loss of every judged row."""
@@ -76,7 +75,7 @@ def draw_sample(fold: Fold, n_learned: int, n_judged: int, seed: int) -> Fold:
     """
     rng = np.random.default_rng([0x73616D, seed])
 
-    def some(rows: IntArray, n: int) -> IntArray:
+    def some(rows: Int64Array, n: int) -> Int64Array:
         return rows if len(rows) <= n else np.sort(rng.choice(rows, n, replace=False))
 
     return Fold(some(fold.learned, n_learned), some(fold.judged, n_judged))
@@ -255,7 +254,7 @@ def weigh(chunks: Chunks, folds: Iterable[Fold]) -> bool:
     return all(weight[rows].any() for fold in folds for rows in fold)
 
 
-def _rows_at(chunks: Chunks, rows: IntArray) -> Chunk:
+def _rows_at(chunks: Chunks, rows: Int64Array) -> Chunk:
     """Return rows at positions among the training rows, followed by the validation rows; whole parts are not copied."""
     kept, validation = chunks.kept, chunks.validation
     assert kept is not None and validation is not None

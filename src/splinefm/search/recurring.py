@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int64Array
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
@@ -24,14 +25,12 @@ from splinefm.search.screening import most_columns
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import LINEAR_L2
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 # Groups are candidates if they explain this share of the squared residuals, with this many standard errors: there are
 # hundreds of pairs, and products of residuals have heavy tails.
-LEAST_GAIN, LEAST_ERRORS = 0.008, 5.0
+MIN_GAIN, MIN_ERRORS = 0.008, 5.0
 # A column whose values hardly ever recur has no groups: rows per value. Names of persons recur less than numbers that
 # only look like names.
-FEWEST_ROWS_PER_VALUE, FEWEST_ROWS_PER_NAME = 1.5, 1.1
+MIN_ROWS_PER_VALUE, MIN_ROWS_PER_NAME = 1.5, 1.1
 # Pairs of columns are compared in this many groups by a hash, which merges few of them; the best pairs exactly.
 HASHED, CONTENDERS = 1 << 17, 8
 MIN_COUNT = 2  # rows of a value that gets a feature
@@ -77,11 +76,11 @@ class _Groups(NamedTuple):
     """One or two fields, the number of each row's value, or of its pair of values, and how many there are."""
 
     fields: tuple[Numerical | Categorical, ...]
-    code: IntArray
+    code: Int64Array
     n: int
 
 
-def compare_groups(code: IntArray, residual: FloatArray) -> Grouping:
+def compare_groups(code: Int64Array, residual: FloatArray) -> Grouping:
     """Return what the groups of rows with equal codes explain of residuals with mean zero.
 
     With n_g rows in group g, Σ_{i≠j} r_i r_j over pairs of one group has the expectation σ_b² Σ n_g (n_g - 1).
@@ -108,7 +107,7 @@ def find_recurring(
     encoder: Encoder,
     values: Mapping[str, npt.NDArray[np.generic]],
     residual: FloatArray,
-    names: Mapping[str, IntArray] | None = None,
+    names: Mapping[str, Int64Array] | None = None,
     progress: Progress = SILENT,
 ) -> list[Recurring]:
     """Return crosses of values or of pairs of values, and columns of names, that explain residuals, the best first.
@@ -127,10 +126,10 @@ def find_recurring(
         What may stop the work.
     """
     centered = residual - residual.mean()
-    columns = _coded(encoder, values, FEWEST_ROWS_PER_VALUE)
+    columns = _coded(encoder, values, MIN_ROWS_PER_VALUE)
     known = {item.columns for item in encoder.schema.crosses if not item.numbers}
     singles = [column for column in columns if isinstance(column.fields[0], Numerical)]
-    singles += _coded(encoder, names or {}, FEWEST_ROWS_PER_NAME)
+    singles += _coded(encoder, names or {}, MIN_ROWS_PER_NAME)
     pairs = list(combinations(_strongest(columns, centered), 2))
     # Pairs of categories are crosses that `screen` finds.
     pairs = [pair for pair in pairs if any(isinstance(column.fields[0], Numerical) for column in pair)]
@@ -144,7 +143,7 @@ def find_recurring(
     for groups in (*singles, *(_joined(*pair) for pair in ranked[:CONTENDERS])):
         grouping = compare_groups(groups.code, centered)
         is_new = tuple(item.column for item in groups.fields) not in known
-        if grouping.gain >= LEAST_GAIN and grouping.errors >= LEAST_ERRORS and is_new:
+        if grouping.gain >= MIN_GAIN and grouping.errors >= MIN_ERRORS and is_new:
             field = _make_field(groups.fields)
             found.append(Recurring(field, grouping.gain, grouping.shrinkage, _rows_per_value(groups.code)))
     return sorted(found, key=lambda each: (-each.gain, each.field.name))
@@ -172,7 +171,7 @@ def _strongest(columns: list[_Groups], residual: FloatArray) -> list[_Groups]:
     return [columns[i] for i in np.sort(np.argsort(-gains, kind="stable")[:most])]
 
 
-def _hashed(a: _Groups, b: _Groups) -> IntArray:
+def _hashed(a: _Groups, b: _Groups) -> Int64Array:
     """Return the pairs of values of two columns as numbers below HASHED."""
     code = a.code * b.n + b.code
     return code if a.n * b.n <= HASHED else (code * 0x9E3779B1 >> 7) % HASHED
@@ -183,7 +182,7 @@ def _joined(a: _Groups, b: _Groups) -> _Groups:
     return _Groups(a.fields + b.fields, code.astype(np.int64), len(distinct))
 
 
-def _rows_per_value(code: IntArray) -> float:
+def _rows_per_value(code: Int64Array) -> float:
     n = np.bincount(code)
     return float(n[n >= MIN_COUNT].mean()) if (n >= MIN_COUNT).any() else 1.0
 

@@ -9,22 +9,23 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.model.family import AnyModel, Params, each_output
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import each_output
 from splinefm.model.scores import predict_scores
 from splinefm.search.screening import spread_rows
 from splinefm.train.chunks import Chunks, take_rows
-from splinefm.train.loop import MOST_ROWS
+from splinefm.train.loop import MAX_ROWS
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import Chunk, Training
 
-FloatArray = npt.NDArray[np.float64]
 Resolutions = Mapping[str, tuple[int, ...]]
 
 # A resolution that contributes less than KEEP is dropped; the finest one gets a finer neighbor from REFINE on. The unit
@@ -32,8 +33,8 @@ Resolutions = Mapping[str, tuple[int, ...]]
 KEEP, REFINE, ERRORS = 0.001, 0.002, 5.0
 FINER, FINEST = 4, 2048
 # Every resolution of every column takes the scores of all validation rows, whose time grows with the number of fields.
-# With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MOST_WORK.
-FEW_FIELDS, MOST_WORK, FEWEST_ROWS = 50, 50_000_000, 500
+# With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MAX_WORK.
+FEW_FIELDS, MAX_WORK, MIN_ROWS = 50, 50_000_000, 500
 _POINTS = 2048  # grid on which splines are compared
 
 
@@ -91,7 +92,7 @@ def choose_resolutions(
 def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
     """Return the validation rows, or an evenly spaced part of them if the table is wide."""
     n_rows, n_fields = len(validation.y), len(validation.slots.layout.fields)
-    most = max(FEWEST_ROWS, MOST_WORK // max(1, n_columns * n_fields))
+    most = max(MIN_ROWS, MAX_WORK // max(1, n_columns * n_fields))
     if n_fields <= FEW_FIELDS or n_rows <= most:
         return validation
     return take_rows(validation, spread_rows(validation.sample_weight > 0, most))
@@ -202,7 +203,7 @@ def suggest_resolutions(
     long, and with many rows fine resolutions do no harm.
     """
     source, names = chunks.source, free_columns(chunks.source.schema)
-    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
+    is_small = chunks.kept is not None and chunks.n_rows <= MAX_ROWS
     if not (names and is_small) or chunks.validation is None:
         return None
     levels = levels_of(chunks.encoder, names)

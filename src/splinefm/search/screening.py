@@ -1,16 +1,17 @@
-"""Which pairs of columns act together in a way that a model does not know of: candidates for crosses."""
+"""What a model leaves unexplained, and which pairs of columns explain it: candidates for crosses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array, Int64Array
 from splinefm._core import cell_gains
 from splinefm._parallel import count_threads
 from splinefm.encode.encoder import Encoder
@@ -25,21 +26,21 @@ from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.loop import run_training, settings_for
 from splinefm.train.progress import Progress
 from splinefm.train.rows import row_randoms
-from splinefm.train.settings import FloatArray, Training
+from splinefm.train.settings import Training
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+# Which pairs of columns act together in a way that a model does not know of: candidates for crosses.
+
 # Cells per column, coarse to fine: each level explains what the coarser ones left, shrunk as by SHRINKAGE rows without
 # a residual, so that a fine effect is found if there is one and noise does not pile up.
 LEVELS, SHRINKAGE = (4, 8, 16, 32, 64), 60.0
 # Numbers with at most this many distinct values are cells of their own; categories beyond the most frequent share one.
-FEW_VALUES, MOST_CATEGORIES = 64, 256
+FEW_VALUES, MAX_CATEGORIES = 64, 256
 # A candidate explains at least this share of the squared residuals of other rows, beyond its two columns alone.
-LEAST_GAIN = 0.008
+MIN_GAIN = 0.008
 # All pairs are compared on two halves of the rows; the best of them on more folds, whose cells learn from more rows.
 CONTENDERS, FOLDS = 8, 5
 # Rows times pairs of columns: a second or two. Tables with more columns screen the ones that move the score the most.
-MOST_WORK, MOST_COLUMNS, MOST_SCREENED = 20_000_000, 40, 100_000
+MAX_WORK, MAX_COLUMNS, MAX_SCREENED = 20_000_000, 40, 100_000
 WORK_AT_ONCE = 2_000_000
 
 
@@ -57,7 +58,7 @@ class CodedColumn:
     name: str
     is_number: bool
     few_values: bool
-    levels: tuple[tuple[IntArray, int], ...]
+    levels: tuple[tuple[Int64Array, int], ...]
 
 
 class Folds(NamedTuple):
@@ -67,7 +68,7 @@ class Folds(NamedTuple):
     n: int
 
     @property
-    def of_row(self) -> npt.NDArray[np.int32]:
+    def of_row(self) -> Int32Array:
         """The fold of every row."""
         return (self.n * self.position).astype(np.int32)
 
@@ -109,7 +110,7 @@ def screen(
     every = list(combinations(range(len(columns)), 2))
     contenders = [pair for _, pair in _best_pairs(columns, every, residual, Folds(position, 2), threads)[:CONTENDERS]]
     judged = _best_pairs(columns, contenders, residual, Folds(position, FOLDS), threads)
-    chosen = [(gain, columns[a], columns[b]) for gain, (a, b) in judged if gain >= LEAST_GAIN]
+    chosen = [(gain, columns[a], columns[b]) for gain, (a, b) in judged if gain >= MIN_GAIN]
     return [Candidate(_make_cross(encoder, first, second), gain) for gain, first, second in chosen]
 
 
@@ -119,7 +120,7 @@ def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) ->
     if isinstance(item, Categorical):
         feature = np.asarray(values, np.int64)
         count = np.bincount(feature, minlength=item.layout.n_features)
-        order = np.argsort(-count, kind="stable")[: MOST_CATEGORIES - 1]
+        order = np.argsort(-count, kind="stable")[: MAX_CATEGORIES - 1]
         cell = np.full(len(count), len(order), np.int64)
         cell[order] = np.arange(len(order))
         level = (cell[feature], len(order) + 1)
@@ -139,8 +140,8 @@ def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) ->
 
 def most_columns(n_rows: int) -> int:
     """Return how many columns are compared in pairs: fewer if there are many rows."""
-    n_pairs = max(1.0, MOST_WORK / max(1, n_rows))
-    return min(MOST_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
+    n_pairs = max(1.0, MAX_WORK / max(1, n_rows))
+    return min(MAX_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
 
 
 def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -> list[CodedColumn]:
@@ -206,10 +207,10 @@ def _as_category(encoder: Encoder, column: CodedColumn) -> str | Categorical:
 # Values of some training rows, as they are in the table.
 
 
-def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+def read_values(chunks: Chunks, names: Sequence[str], rows: Int64Array) -> dict[str, Array]:
     """Return numbers, or features of categories, of some training rows."""
     encoder: Encoder = chunks.encoder
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+    parts: dict[str, list[Array]] = {name: [] for name in names}
     for batch in _batches_of(chunks, rows):
         for name in names:
             item = encoder.schema[name]
@@ -219,9 +220,7 @@ def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
-def read_names(
-    chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64], rows_per_name: int
-) -> dict[str, npt.NDArray[np.int64]]:
+def read_names(chunks: Chunks, names: Sequence[str], rows: Int64Array, rows_per_name: int) -> dict[str, Int64Array]:
     """Return a number for each name of some training rows, for columns in which names of `rows_per_name` are rare.
 
     Rare names of a column share a feature.
@@ -240,7 +239,7 @@ def read_names(
     return {name: np.asarray(to_numpy(array.indices), np.int64) for name, array in encoded.items()}
 
 
-def _batches_of(chunks: Chunks, rows: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+def _batches_of(chunks: Chunks, rows: Int64Array) -> Iterator[pa.RecordBatch]:
     """Yield some training rows, given their positions in order."""
     chosen = np.zeros(chunks.n_rows, bool)
     chosen[rows] = True
@@ -264,12 +263,12 @@ MAX_CLASSES = 3
 class Unexplained(NamedTuple):
     """Rows that a model has not learned from, and what it leaves unexplained of each class."""
 
-    values: dict[str, npt.NDArray[Any]]
+    values: dict[str, Array]
     residuals: list[FloatArray]
     scores: list[FloatArray]
     dispersion: float
     """The noise φ of the target."""
-    rows: npt.NDArray[np.int64]
+    rows: Int64Array
     """Positions of the rows among all training rows."""
 
 
@@ -299,7 +298,7 @@ def find_unexplained(
     assert kept is not None
     is_first = row_randoms(training.seed + 1, chunks.kept_numbers()) < 0.5
     has_weight = kept.sample_weight > 0
-    learned, rows = spread_rows(is_first, max_learned), spread_rows(~is_first & has_weight, MOST_SCREENED)
+    learned, rows = spread_rows(is_first, max_learned), spread_rows(~is_first & has_weight, MAX_SCREENED)
     if not has_weight[learned].any() or not len(rows):
         return None
     half, judged = take_rows(kept, learned), take_rows(kept, rows)
@@ -331,7 +330,7 @@ def find_unexplained(
     )
 
 
-def spread_rows(chosen: npt.NDArray[np.bool_], most: int) -> npt.NDArray[np.int64]:
+def spread_rows(chosen: BoolArray, most: int) -> Int64Array:
     """Return the positions of at most `most` chosen rows, evenly spaced among them.
 
     Examples

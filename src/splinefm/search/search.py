@@ -27,7 +27,10 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
-from splinefm.model.family import FFM, AnyModel, FwFM, HigherOrderFM
+from splinefm.model.family import AnyModel
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.search.columns import rank_columns
 from splinefm.search.crosses import Change, candidates_for, find_changes, has_one_name_per_number
 from splinefm.search.mixture import MIXABLE, join_schemas, move_params
@@ -38,7 +41,7 @@ from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, has_free_basis, na
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
 from splinefm.train.progress import SILENT, Progress, Stopped
-from splinefm.train.settings import L2, SMOOTHNESS, Trained, Training, l2_strength, penalty_strength
+from splinefm.train.settings import L2, SMOOTHNESS, Training, TrainingResult, l2_strength, penalty_strength
 from splinefm.train.trials import SearchEntry
 
 # Below, single parts of the rows do not tell settings apart; above, a default fit takes long enough.
@@ -169,14 +172,14 @@ class Found:
         The best setting.
     chunks : Chunks
         The rows, encoded with its schema.
-    members : list of Trained
+    members : list of TrainingResult
         Its fits to all rows but another part of them, the first of them without the validation rows; none if it was
         fitted to a sample only.
     entries : tuple of SearchEntry
         What was tried.
     is_interrupted : bool
         Whether the user stopped the search.
-    sample : Trained, optional
+    sample : TrainingResult, optional
         Its fit to a sample of the rows, if there is no other.
     parts : tuple of Setting
         The settings of a mixture, the best one first.
@@ -184,10 +187,10 @@ class Found:
 
     setting: Setting
     chunks: Chunks
-    members: list[Trained] = field(default_factory=list)
+    members: list[TrainingResult] = field(default_factory=list)
     entries: tuple[SearchEntry, ...] = ()
     is_interrupted: bool = False
-    sample: Trained | None = None
+    sample: TrainingResult | None = None
     parts: tuple[Setting, ...] = ()
 
     @property
@@ -195,7 +198,7 @@ class Found:
         """The setting that is best alone: that of the first member."""
         return self.parts[0] if self.parts else self.setting
 
-    def of_sample(self) -> Trained:
+    def of_sample(self) -> TrainingResult:
         """Return the fit to a sample of the rows, whose history says so."""
         assert self.sample is not None
         return self.sample._replace(history=[epoch._replace(run="search") for epoch in self.sample.history])
@@ -630,11 +633,11 @@ class Search:
             return [best]
         others = [each for each in self.pool | dict.fromkeys(self.finalists) if self._folds_of(each) == folds]
         others = [each for each in others if each.model == best.model and each.schema != best.schema]
-        chosen, loss = [best], race.loss(best, folds)
+        chosen, loss, k = [best], race.loss(best, folds), best.model.k
         n_features = {each: race.encoded(each).encoder.layout.n_features for each in (best, *others)}
 
         def is_small(settings: Sequence[Setting]) -> bool:
-            length = len(settings) * len(folds) * best.model.k
+            length = len(settings) * len(folds) * k
             return length <= MAX_MIXED and length * sum(n_features[each] for each in settings) <= MAX_NUMBERS_OF_MIXTURE
 
         while others := [each for each in others if is_small([*chosen, each])]:

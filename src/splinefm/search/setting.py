@@ -10,7 +10,10 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family import FM, AnyModel, FwFM, HigherOrderFM
+from splinefm.model.family import AnyModel
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.train.settings import Penalty, Training, by_name, rounded
 
 # The bases that an inferred schema has, which a search may replace.

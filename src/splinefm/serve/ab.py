@@ -16,12 +16,11 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.serve.arms.split import key_name
 from splinefm.serve.feedback import read_log
 
-FloatArray = npt.NDArray[np.float64]
 NoOutcome = Literal["zero", "skip"]
 
 

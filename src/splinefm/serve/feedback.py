@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Condition, Lock, Thread
 from typing import Any, TextIO
 
-import numpy.typing as npt
+from splinefm._arrays import Array
 
 SUFFIX = ".jsonl"
 Done = Callable[[OSError | None], None]
@@ -137,7 +137,7 @@ class FeedbackLog:
         self,
         request_id: str,
         arms: Sequence[str],
-        predictions: npt.NDArray[Any],
+        predictions: Array,
         keys: Sequence[Any] | None,
         rows: Sequence[Any] | None,
         *,

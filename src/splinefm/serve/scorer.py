@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int64Array
 from splinefm._checks import check_fitted
 from splinefm._core import JsonRows
 from splinefm.encode.fields.cross import Cross
@@ -88,7 +88,7 @@ class Scorer:
         """
         return self(row, link=True)
 
-    def many(self, rows: Iterable[Row], *, link: bool = False) -> npt.NDArray[np.float64]:
+    def many(self, rows: Iterable[Row], *, link: bool = False) -> FloatArray:
         """Scores, or with `link=True` predictions, of a list of rows.
 
         The shape is (n,), or (n, classes) for more than two. For columns, such as a DataFrame, `Fitted.scores` is
@@ -104,17 +104,17 @@ class Scorer:
             return self._one_by_one(every, link)
         return out
 
-    def many_json(self, rows: JsonRows, at: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def many_json(self, rows: JsonRows, at: Int64Array) -> FloatArray:
         """Scores of some rows in a body of JSON, as the server reads it; errors do not name the row."""
         out = self._empty(len(at))
         self._scorer.many_json(rows, at, self._columns, self._readers, False, out.reshape(-1))
         return out
 
-    def _empty(self, n: int) -> npt.NDArray[np.float64]:
+    def _empty(self, n: int) -> FloatArray:
         n_outputs = self.fitted.n_outputs
         return np.empty(n) if n_outputs == 1 else np.empty((n, n_outputs))
 
-    def _one_by_one(self, rows: list[Row], link: bool) -> npt.NDArray[np.float64]:
+    def _one_by_one(self, rows: list[Row], link: bool) -> FloatArray:
         """Scores of rows, or an error that names the row."""
         out = self._empty(len(rows))
         for i, row in enumerate(rows):

@@ -37,7 +37,7 @@ _FOLDER = "splinefm-serve-"
 # Seconds for a worker to load a model, and to answer at all: it loads in another thread, and answers meanwhile.
 _PATIENCE, _ANSWER_SECONDS = 120.0, 5.0
 _SHORT_LIFE, _LONGEST_PAUSE = 5.0, 30.0  # seconds: a worker that dies sooner is replaced after a pause
-_MOST_FAILURES = 3  # workers that die before the first one was ever ready
+_MAX_FAILURES = 3  # workers that die before the first one was ever ready
 _LAST_WORDS = 5.0  # seconds beyond the drain before workers are killed
 # Workers are processes already: their libraries need no threads.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -166,7 +166,7 @@ class Supervisor:
         self._metrics.add("splinefm_worker_restarts_total")
         self._metrics.forget_gauges(worker.number)
         self._failures = self._failures + 1 if monotonic() - worker.began < _SHORT_LIFE or not worker.is_ready else 0
-        if not self._was_ready and self._failures >= _MOST_FAILURES:
+        if not self._was_ready and self._failures >= _MAX_FAILURES:
             log_event("stopped", "error", reason="workers die before they are ready; see the lines above")
             self._stop(1)
             return

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm._files import open_regular
 
-Array = npt.NDArray[Any]
 # In the order of the safetensors package: the widest first, so that all arrays are aligned.
 DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
@@ -33,8 +32,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 _START = b'{"__metadata__":{"splinefm":'
 NO_DIGEST = "0" * 64
-_MOST_HEADER = 16 << 20
-_MOST_DIMENSIONS = 5
+_MAX_HEADER = 16 << 20
+_MAX_DIMENSIONS = 5
 _READ = 1 << 24
 
 
@@ -48,7 +47,7 @@ class ModelFileError(ValueError):
     """
 
 
-class Foreign(ModelFileError):
+class NotAModelFile(ModelFileError):
     """The file is not a model file."""
 
     def __init__(self) -> None:
@@ -84,7 +83,7 @@ def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
             raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {advice}") from error
 
 
-def demand(condition: bool, otherwise: str) -> None:
+def require(condition: bool, otherwise: str) -> None:
     """Raise `Damaged` unless the condition holds."""
     if not condition:
         raise Damaged(otherwise)
@@ -128,8 +127,8 @@ def make_header(
         at += values.nbytes
     encoded = to_json(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    if len(encoded) > _MOST_HEADER:
-        raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MOST_HEADER:,}")
+    if len(encoded) > _MAX_HEADER:
+        raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MAX_HEADER:,}")
     return _seal(len(encoded).to_bytes(8, "little") + encoded)
 
 
@@ -157,7 +156,7 @@ def read_container(
         values = np.empty(entry.shape, entry.dtype)
         file.seek(entry.begin)
         file.readinto(as_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
-        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
+        require(_digest(values) == checksums[name], f"the array {name!r} is damaged")
         tensors[name] = values
     return description, tensors
 
@@ -167,7 +166,7 @@ def verify_container(file: BinaryIO, newest: int) -> None:
     _, checksums, entries = _open_container(file, newest)
     for name, entry in entries.items():
         digest = stream_digest(file, entry.begin, entry.begin + entry.size)
-        demand(digest == checksums[name], f"the array {name!r} is damaged")
+        require(digest == checksums[name], f"the array {name!r} is damaged")
 
 
 def stream_digest(file: BinaryIO, begin: int, end: int) -> str:
@@ -176,7 +175,7 @@ def stream_digest(file: BinaryIO, begin: int, end: int) -> str:
     stream, left = hashlib.sha256(), end - begin
     while left:
         data = file.read(min(left, _READ))
-        demand(len(data) > 0, "it is truncated")
+        require(len(data) > 0, "it is truncated")
         stream.update(data)
         left -= len(data)
     return stream.hexdigest()
@@ -197,7 +196,7 @@ def _open_container(file: BinaryIO, newest: int) -> tuple[dict[str, Any], dict[s
     description = _open_envelope(content.pop("__metadata__"), header, newest)
     entries = _entries(content, size - len(header))
     checksums = description.pop("checksums", None)
-    demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
+    require(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
     located = {name: entry._replace(begin=len(header) + entry.begin) for name, entry in entries.items()}
     return description, checksums, located
 
@@ -207,8 +206,8 @@ def take_array(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> A
     values = tensors.pop(name, None)
     if values is None:
         raise Damaged(f"the array {name!r} is missing")
-    demand(values.dtype == DTYPES[dtype], f"{name} has the type {values.dtype} instead of {DTYPES[dtype]}")
-    demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
+    require(values.dtype == DTYPES[dtype], f"{name} has the type {values.dtype} instead of {DTYPES[dtype]}")
+    require(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
     return np.require(values, requirements="A")  # arrays in our files are aligned
 
 
@@ -221,12 +220,12 @@ class _Entry(NamedTuple):
 
 def _read_header(file: BinaryIO, size: int) -> bytes:
     """Return the header, including its length in front."""
-    demand(size > 0, "it is empty")
+    require(size > 0, "it is empty")
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
-    if size < 8 or length > min(size - 8, _MOST_HEADER):
-        demand(file.read(len(_START)) != _START, f"it is truncated, or the length of its header is wrong ({length:,})")
-        raise Foreign
+    if size < 8 or length > min(size - 8, _MAX_HEADER):
+        require(file.read(len(_START)) != _START, f"it is truncated, or the length of its header is wrong ({length:,})")
+        raise NotAModelFile
     return prefix + file.read(length)
 
 
@@ -235,25 +234,25 @@ def _parse_header(header: bytes) -> dict[str, Any]:
         content = parse_json(header[8:])
         known = isinstance(content["__metadata__"]["splinefm"], str)
     except (Damaged, KeyError, TypeError) as error:
-        demand(not header[8:].startswith(_START), "its header is damaged")
-        raise Foreign from error
-    demand(known, "its description is not text")
+        require(not header[8:].startswith(_START), "its header is damaged")
+        raise NotAModelFile from error
+    require(known, "its description is not text")
     return dict(content)
 
 
 def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict[str, Any]:
     """Return the description after verifying the format and the checksum of the header."""
     description = parse_json(metadata["splinefm"])
-    demand(isinstance(description, dict), "its description is damaged")
+    require(isinstance(description, dict), "its description is damaged")
     digest, number, version = (description.pop(name, None) for name in ("sha256", "format", "version"))
-    demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
+    require(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
     if number > newest:
         raise ModelFileError(
             f"it has format {number} and was written by splinefm {str(version)[:40]}; "
             f"this version reads formats up to {newest}; upgrade splinefm"
         )
-    demand(isinstance(digest, str) and len(digest) == len(NO_DIGEST), "its header has no checksum")
-    demand(_seal(header, digest) == header, "its header is damaged")
+    require(isinstance(digest, str) and len(digest) == len(NO_DIGEST), "its header has no checksum")
+    require(_seal(header, digest) == header, "its header is damaged")
     return dict(description)
 
 
@@ -268,21 +267,21 @@ def _entries(content: dict[str, Any], payload: int) -> dict[str, _Entry]:
     entries = {name: _entry(name, value) for name, value in content.items()}
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].size)):
-        demand(entry.begin == at, f"the array {name!r} overlaps another or leaves a gap")
+        require(entry.begin == at, f"the array {name!r} overlaps another or leaves a gap")
         at += entry.size
-    demand(payload >= at, f"it is truncated: {at - payload:,} bytes are missing")
-    demand(payload == at, f"it has {payload - at:,} extra bytes")
+    require(payload >= at, f"it is truncated: {at - payload:,} bytes are missing")
+    require(payload == at, f"it has {payload - at:,} extra bytes")
     return entries
 
 
 def _entry(name: str, value: Any) -> _Entry:
     what = f"the header entry of the array {name!r} is damaged"
-    demand(isinstance(value, dict) and value.keys() == {"dtype", "shape", "data_offsets"}, what)
+    require(isinstance(value, dict) and value.keys() == {"dtype", "shape", "data_offsets"}, what)
     shape, offsets, dtype = value["shape"], value["data_offsets"], value["dtype"]
-    demand(isinstance(dtype, str) and dtype in DTYPES and _are_sizes(shape) and _are_sizes(offsets), what)
-    demand(len(shape) <= _MOST_DIMENSIONS and len(offsets) == 2, what)
+    require(isinstance(dtype, str) and dtype in DTYPES and _are_sizes(shape) and _are_sizes(offsets), what)
+    require(len(shape) <= _MAX_DIMENSIONS and len(offsets) == 2, what)
     size = math.prod(shape) * DTYPES[dtype].itemsize
-    demand(offsets[1] - offsets[0] == size, what)
+    require(offsets[1] - offsets[0] == size, what)
     return _Entry(DTYPES[dtype], tuple(shape), offsets[0], size)
 
 
@@ -316,5 +315,5 @@ def parse_json(text: str | bytes) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
-    demand(len(unique) == len(pairs), "its header has a repeated name")
+    require(len(unique) == len(pairs), "its header has a repeated name")
     return unique

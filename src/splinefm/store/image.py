@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array
+
 MAGIC = b"\x89SFS\r\n\x1a\n"
 VERSION = 1
 """Incremented when libraries of an earlier version would misread a file."""
@@ -23,8 +25,6 @@ SECTIONS = (
 )
 """In the order of their numbers, see `cpp/c/image.hpp`; the second line is of an index."""
 _LINE = 64  # sections begin at cache lines
-
-Array = npt.NDArray[Any]
 
 
 class _Entry(NamedTuple):

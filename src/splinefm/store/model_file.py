@@ -1,4 +1,4 @@
-"""The classes that a model file can name, and their settings with types."""
+"""Model files: save and load a `Fitted`; loading never runs code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import Cells
-from splinefm.encode.fields.cross import MOST_PARTS, Cross
+from splinefm.encode.fields.cross import MAX_PARTS, Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
@@ -30,16 +31,22 @@ from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, param_shapes
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.parameters import param_shapes
 from splinefm.store.container import (
-    Array,
     Damaged,
     ModelFileError,
-    demand,
     header_digest,
     opened,
     parse_json,
     read_container,
+    require,
     take_array,
     to_json,
     write_container,
@@ -48,6 +55,8 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
 from splinefm.train.settings import Epoch, Evidence, Run, Training
 from splinefm.train.trials import SearchEntry, StudySummary, TrialSummary
+
+# The classes that a model file can name, and their settings with types.
 
 MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
 KINDS: dict[str, type] = {
@@ -71,7 +80,7 @@ def setting_types(name: str) -> dict[str, Any]:
 
 # From a `Fitted` to a description in JSON and arrays.
 
-_MOST_NUMBERS = 16  # longer tuples of numbers, such as the knots of a transform, become arrays
+_MAX_NUMBERS = 16  # longer tuples of numbers, such as the knots of a transform, become arrays
 
 
 def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]:
@@ -126,7 +135,7 @@ def describe(value: Any, path: str, owner: str, tensors: dict[str, Array]) -> An
         tensors[path] = value.features.astype(np.int64)
         return {"cells": path}
     if isinstance(value, tuple | list):
-        if len(value) > _MOST_NUMBERS and all(isinstance(item, float) and math.isfinite(item) for item in value):
+        if len(value) > _MAX_NUMBERS and all(isinstance(item, float) and math.isfinite(item) for item in value):
             tensors[path] = np.array(value, np.float64)
             return {"tensor": path}
         return [describe(item, f"{path}/{i}", owner, tensors) for i, item in enumerate(value)]
@@ -174,7 +183,7 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
 _LONGEST_LIST = 1 << 20
 _HIGHEST_ORDER = 64
-_MOST_ENTRIES = 100_000
+_MAX_ENTRIES = 100_000
 
 
 def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = False) -> Fitted:
@@ -182,52 +191,52 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     parts = description.keys() - _OPTIONAL
     if "index" in parts:
         raise ModelFileError("it is an item index, which belongs to a model file; load the model")
-    demand(parts == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
+    require(parts == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
     model, loss, training = (restore(description[part], tensors, part) for part in ("model", "loss", "training"))
-    demand(isinstance(model, MODELS), "its model is invalid")
-    demand(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
+    require(isinstance(model, MODELS), "its model is invalid")
+    require(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
     # Targets of these are numbers of classes, or shares.
-    demand(not loss.most_classes or (loss.center, loss.scale) == (0.0, 1.0), f"its {loss.name} loss has units")
-    demand(loss.n_outputs > 0, "its loss has no classes")
-    demand(isinstance(training, Training), "its training settings are invalid")
+    require(not loss.most_classes or (loss.center, loss.scale) == (0.0, 1.0), f"its {loss.name} loss has units")
+    require(loss.n_outputs > 0, "its loss has no classes")
+    require(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")
-    demand(study is None or isinstance(study, StudySummary), "its study is invalid")
+    require(study is None or isinstance(study, StudySummary), "its study is invalid")
     evidence = restore(description.get("evidence"), tensors, "evidence")
-    demand(evidence is None or isinstance(evidence, Evidence), "its evidence is invalid")
+    require(evidence is None or isinstance(evidence, Evidence), "its evidence is invalid")
     search = _restore_search(description.get("search", []), tensors)
     history = _restore_history(description["history"], take_array(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], tensors)
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
-    demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
+    require(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
-    demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
+    require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return Fitted(encoder, model, params, loss, history, training, study, evidence, search)
 
 
 def _restore_search(description: Any, tensors: dict[str, Array]) -> tuple[SearchEntry, ...]:
     """Return the settings that a fit has tried; a setting that diverged has an infinite loss."""
-    demand(isinstance(description, list) and len(description) <= _MOST_ENTRIES, "its search is invalid")
+    require(isinstance(description, list) and len(description) <= _MAX_ENTRIES, "its search is invalid")
     entries = restore(description, tensors, "search")
     for entry in entries:
-        demand(isinstance(entry, SearchEntry), "its search is invalid")
+        require(isinstance(entry, SearchEntry), "its search is invalid")
         counts = (entry.n_columns, entry.epochs, entry.folds)
-        demand(all(type(count) is int and count >= 0 for count in counts), f"its search has the counts {counts}")
-        demand(entry.loss > -math.inf and entry.error >= 0.0, f"its search has the loss {entry.loss} ± {entry.error}")
-        demand(0.0 <= entry.seconds < math.inf, f"its search has a setting of {entry.seconds} seconds")
+        require(all(type(count) is int and count >= 0 for count in counts), f"its search has the counts {counts}")
+        require(entry.loss > -math.inf and entry.error >= 0.0, f"its search has the loss {entry.loss} ± {entry.error}")
+        require(0.0 <= entry.seconds < math.inf, f"its search has a setting of {entry.seconds} seconds")
     return tuple(entries)
 
 
 def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
-    demand(description.keys() == {"fields", "n_rows", "notes"}, "its encoder is incomplete")
+    require(description.keys() == {"fields", "n_rows", "notes"}, "its encoder is incomplete")
     n_rows, notes, counts = description["n_rows"], description["notes"], take_array(tensors, "row_counts", "F64", 1)
-    demand(type(n_rows) is int and 0 < n_rows < 2**63, f"n_rows is {n_rows!r}")
-    demand(isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values()), "its notes are not text")
-    demand(_is_finite(counts) and not (counts < 0).any(), "row_counts must be finite and at least 0")
+    require(type(n_rows) is int and 0 < n_rows < 2**63, f"n_rows is {n_rows!r}")
+    require(isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values()), "its notes are not text")
+    require(_is_finite(counts) and not (counts < 0).any(), "row_counts must be finite and at least 0")
     items = tuple(restore(item, tensors, f"fields/{i}") for i, item in enumerate(description["fields"]))
     for item in Schema(items):  # which checks that they are fields with distinct names
         _check_fitted(item, len(counts))
     layout = SlotLayout(tuple(item.layout for item in items))
-    demand(
+    require(
         layout.n_features == len(counts),
         f"its fields have {layout.n_features:,} features, row_counts has {len(counts):,}",
     )
@@ -241,9 +250,9 @@ def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
     if "ranges" not in tensors:
         return np.zeros((0, 2))
     ranges = take_array(tensors, "ranges", "F64", 2)
-    demand(ranges.shape == (n_fields, 2), f"ranges has the shape {ranges.shape} instead of ({n_fields}, 2)")
+    require(ranges.shape == (n_fields, 2), f"ranges has the shape {ranges.shape} instead of ({n_fields}, 2)")
     known = ranges[~np.isnan(ranges).all(axis=1)]
-    demand(_is_finite(known) and bool((known[:, 0] <= known[:, 1]).all()), "ranges must be finite and ordered")
+    require(_is_finite(known) and bool((known[:, 0] <= known[:, 1]).all()), "ranges must be finite and ordered")
     return ranges
 
 
@@ -255,10 +264,10 @@ def _restore_weights(
         return ()
     values = take_array(tensors, "row_weights", "F64", 1)
     sizes = [0 if isinstance(item, Categorical) else len(part) for item, part in zip(items, counts, strict=True)]
-    demand(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
+    require(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
     weights = np.split(values, np.cumsum(sizes)[:-1])
     known = all(_is_finite(part) or np.isnan(part).all() for part in weights)
-    demand(known, "row_weights must be finite, or NaN for a whole field")
+    require(known, "row_weights must be finite, or NaN for a whole field")
     return tuple(part if size else count for part, count, size in zip(weights, counts, sizes, strict=True))
 
 
@@ -267,22 +276,22 @@ def _check_fitted(item: Field, n_features: int) -> None:
     if isinstance(item, Cross):
         for part in item.fields:
             _check_fitted(part, n_features)
-        demand(item.n_cells * item.block <= max(n_features, item.block), f"{item.name!r} has too many combinations")
+        require(item.n_cells * item.block <= max(n_features, item.block), f"{item.name!r} has too many combinations")
         _check_cells(item)
         return
     if isinstance(item, MultiValued):
-        demand(0 < (item.max_length or 0) <= _LONGEST_LIST, f"max_length of {item.name!r} is {item.max_length}")
+        require(0 < (item.max_length or 0) <= _LONGEST_LIST, f"max_length of {item.name!r} is {item.max_length}")
     if not isinstance(item, Numerical):
         return
     size = sum(item.basis.sizes)
-    demand(size <= n_features, f"{item.name!r} has {size:,} basis functions, but there are {n_features:,} features")
+    require(size <= n_features, f"{item.name!r} has {size:,} basis functions, but there are {n_features:,} features")
     if isinstance(item.transform, str):
         raise Damaged(f"{item.name!r} has no fitted transform")
     ends = np.asarray(item.transform.inverse(np.array([0.0, 1.0])))  # needs everything that was learned
-    demand(_is_finite(ends), f"the transform of {item.name!r} runs from {ends[0]} to {ends[-1]}")
+    require(_is_finite(ends), f"the transform of {item.name!r} runs from {ends[0]} to {ends[-1]}")
     if isinstance(item.basis, Bins):
         cuts = np.array(item.basis.cuts)
-        demand(_is_finite(cuts) and not (np.diff(cuts) < 0).any(), f"the cuts of {item.name!r} are out of order")
+        require(_is_finite(cuts) and not (np.diff(cuts) < 0).any(), f"the cuts of {item.name!r} are out of order")
 
 
 def _check_cells(cross: Cross) -> None:
@@ -290,8 +299,8 @@ def _check_cells(cross: Cross) -> None:
     if cross.cells is None or not len(cross.cells):
         return
     sizes = [cross.fields[i].layout.n_features for i in cross.categories]
-    demand(cross.cells.features.shape[1] == len(sizes), f"the combinations of {cross.name!r} do not fit its parts")
-    demand(bool((cross.cells.features < sizes).all()), f"{cross.name!r} combines features that its parts do not have")
+    require(cross.cells.features.shape[1] == len(sizes), f"the combinations of {cross.name!r} do not fit its parts")
+    require(bool((cross.cells.features < sizes).all()), f"{cross.name!r} combines features that its parts do not have")
 
 
 def _restore_params(
@@ -300,16 +309,16 @@ def _restore_params(
     params = {}
     for name, shape in param_shapes(model, layout, n_outputs).items():
         values = params[name] = take_array(tensors, f"params/{name}", "F32", len(shape))
-        demand(values.shape == shape, f"{name} has the shape {values.shape} instead of {shape}")
+        require(values.shape == shape, f"{name} has the shape {values.shape} instead of {shape}")
         if not (mapped and f"params/{name}" in MAPPED):
-            demand(_is_finite(values), f"the model's parameters contain NaN or infinity, in {name}")
+            require(_is_finite(values), f"the model's parameters contain NaN or infinity, in {name}")
     return params
 
 
 def _restore_history(columns: Any, table: Array) -> tuple[Epoch, ...]:
     unknown = [name for name in columns if name not in Epoch._fields]
-    demand(not unknown, f"its history has the unknown columns {unknown[:9]}")
-    demand(table.shape[1] == len(set(columns)) == len(columns), "its history has the wrong number of columns")
+    require(not unknown, f"its history has the unknown columns {unknown[:9]}")
+    require(table.shape[1] == len(set(columns)) == len(columns), "its history has the wrong number of columns")
     empty = dict.fromkeys(Epoch._fields, math.nan)
     rows = [{**empty, **dict(zip(columns, row, strict=True))} for row in table.tolist()]
     return tuple(Epoch(**{**row, "epoch": int(row["epoch"]), "run": _run(row["run"])}) for row in rows)
@@ -319,7 +328,7 @@ def _run(number: float) -> Run:
     """Return a run by its number; older files do not have it, and it is the first one."""
     if math.isnan(number):
         return "first"
-    demand(number in range(len(RUN_NAMES)), f"its history has the unknown run {number:g}")
+    require(number in range(len(RUN_NAMES)), f"its history has the unknown run {number:g}")
     return cast(Run, RUN_NAMES[int(number)])
 
 
@@ -327,24 +336,24 @@ def restore(description: Any, tensors: dict[str, Array], where: str) -> Any:
     if isinstance(description, list):
         return tuple(restore(item, tensors, where) for item in description)
     if not isinstance(description, dict):
-        demand(
+        require(
             not isinstance(description, float) or math.isfinite(description), f"{where} has a number that is not finite"
         )
-        demand(not isinstance(description, int) or abs(description) < 2**63, f"{where} has a number that is too large")
+        require(not isinstance(description, int) or abs(description) < 2**63, f"{where} has a number that is too large")
         return description
     if "kind" in description:
         return _restore_kind(dict(description), tensors, where)
-    demand(len(description) == 1, f"{where} has a part without a kind")
+    require(len(description) == 1, f"{where} has a part without a kind")
     ((what, value),) = description.items()
     if what == "float":
         return _NOT_FINITE[value]
     if what == "tensor":
         values = take_array(tensors, value, "F64", 1)
-        demand(_is_finite(values), f"{value} contains NaN or infinity")
+        require(_is_finite(values), f"{value} contains NaN or infinity")
         return tuple(values.tolist())
     if what == "cells":
         return _restore_cells(take_array(tensors, value, "I64", 2), where)
-    demand(what == "strings", f"{where} has an unknown part {what!r}")
+    require(what == "strings", f"{where} has an unknown part {what!r}")
     return _restore_vocabulary(
         take_array(tensors, f"{value}/offsets", "I64", 1), take_array(tensors, f"{value}/text", "U8", 1)
     )
@@ -356,14 +365,14 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
     if kind is None:
         raise ModelFileError(f"{where} has the unknown type {name!r}; upgrade splinefm")
     # Without its cuts, this class would create as many as its count says.
-    demand(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
+    require(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
     gone = _GONE.get(name, {})
     hints, renamed = {**setting_types(name), **gone}, _RENAMED.get(name, {})
     values: dict[str, Any] = dict(_BEFORE.get(name, {}))
     read: set[str] = set()
     for old, setting in settings.items():
         key = renamed.get(old, old)
-        demand(key not in read, f"{where}: {name} has {key} twice")
+        require(key not in read, f"{where}: {name} has {key} twice")
         read.add(key)
         if key not in hints:
             raise ModelFileError(
@@ -380,16 +389,16 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
 
 
 def _restore_cells(features: Array, where: str) -> Cells:
-    demand(
-        features.shape[1] <= MOST_PARTS and not ((features < 0) | (features >= 2**31)).any(),
+    require(
+        features.shape[1] <= MAX_PARTS and not ((features < 0) | (features >= 2**31)).any(),
         f"{where}: its combinations are invalid",
     )
-    demand(len(np.unique(features, axis=0)) == len(features), f"{where} has a combination twice")
+    require(len(np.unique(features, axis=0)) == len(features), f"{where} has a combination twice")
     return Cells(features.astype(np.int32))
 
 
 def _restore_vocabulary(offsets: Array, text: Array) -> Vocabulary:
-    demand(len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(text), "a vocabulary does not fit its text")
+    require(len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(text), "a vocabulary does not fit its text")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     names = pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
     # Checks that offsets are ordered and that the text is UTF-8. A repeated name would only leave a feature unused, and
@@ -420,8 +429,6 @@ def _is_finite(values: Array) -> bool:
             return math.isfinite(values.sum(dtype=np.float64))
     return bool(np.isfinite(values).all())
 
-
-# Model files: save and load a `Fitted`; loading never runs code.
 
 FORMAT = 3
 """Raised when older releases would misread a file; files of all lower numbers stay readable."""

@@ -1,4 +1,4 @@
-"""Model files that are written piece by piece: the tables of parameters are never in memory as a whole."""
+"""Sharded models: a folder with parts of the tables, for models larger than memory."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Int64Array
 from splinefm._files import check_destination, replacing
-from splinefm.model.family import param_shapes
+from splinefm.model.family.parameters import param_shapes
 from splinefm.store.container import (
     NO_DIGEST,
-    Array,
     Damaged,
     ModelFileError,
     as_bytes,
-    demand,
     header_digest,
     in_file_order,
     make_header,
     parse_json,
     read_container,
+    require,
     stream_digest,
     to_json,
     verify_container,
     write_container,
 )
-from splinefm.store.model_file import FORMAT, MANIFEST, MAPPED, describe_fitted, restore_fitted
 from splinefm.store.model_file import FORMAT as MODEL_FORMAT
+from splinefm.store.model_file import MANIFEST, MAPPED, describe_fitted, restore_fitted
 from splinefm.train.fitted import Fitted
+
+# Model files that are written piece by piece: the tables of parameters are never in memory as a whole.
 
 TABLES = ("factors", "linear")
 """The parameters with a row per feature: all others are small."""
@@ -73,7 +74,7 @@ def write_model(
     try:
         description, tensors = describe_head(head)
         with replacing(target) as file:
-            write_tables(file, FORMAT, version(), description, tensors, MAPPED, pieces)
+            write_tables(file, MODEL_FORMAT, version(), description, tensors, MAPPED, pieces)
             if before is not None:
                 before(header_digest(file))
     except (ValueError, TypeError) as error:
@@ -231,15 +232,15 @@ class Entry(NamedTuple):
     @staticmethod
     def from_dict(described: Any) -> Entry:
         """Return the entry that `to_dict` described."""
-        demand(isinstance(described, dict) and described.keys() == set(Entry._fields), "an entry is incomplete")
+        require(isinstance(described, dict) and described.keys() == set(Entry._fields), "an entry is incomplete")
         name, ranges = described["file"], described["ranges"]
         # A manifest must not lead out of its folder.
-        demand(
+        require(
             isinstance(name, str) and Path(name).name == name and name not in ("", ".."), f"a file is called {name!r}"
         )
-        demand(type(described["bytes"]) is int and isinstance(described["header"], str), f"{name} has a wrong entry")
+        require(type(described["bytes"]) is int and isinstance(described["header"], str), f"{name} has a wrong entry")
         pairs = isinstance(ranges, list) and all(isinstance(item, list) and len(item) == 2 for item in ranges)
-        demand(pairs and all(type(number) is int for item in ranges for number in item), f"{name} has wrong ranges")
+        require(pairs and all(type(number) is int for item in ranges for number in item), f"{name} has wrong ranges")
         return Entry(name, described["bytes"], described["header"], tuple((a, b) for a, b in ranges))
 
 
@@ -342,11 +343,11 @@ class Part:
         with path.open("rb") as file:
             description, tensors = read_container(file, FORMAT, TABLES)
         found = [list(item) for item in entry.ranges]
-        demand(description == {"part": {"ranges": found}}, f"{entry.file!r} has other features than the manifest says")
+        require(description == {"part": {"ranges": found}}, f"{entry.file!r} has other features than the manifest says")
         n = sum(stop - first for first, stop in entry.ranges)
         outer = (n,) if n_outputs == 1 else (n_outputs, n)
         shapes = {name: values.shape for name, values in tensors.items()}
-        demand(shapes == {"factors": (*outer, width), "linear": outer}, f"{entry.file!r} has arrays of other shapes")
+        require(shapes == {"factors": (*outer, width), "linear": outer}, f"{entry.file!r} has arrays of other shapes")
         factors, linear = tensors["factors"], tensors["linear"]
         return Part(path, entry.ranges, factors.reshape(n_outputs, n, width), linear.reshape(n_outputs, n))
 
@@ -363,7 +364,7 @@ class Part:
         return np.array(self.factors[:, at + first : at + stop]), np.array(self.linear[:, at + first : at + stop])
 
 
-def range_locations(parts: Sequence[Part]) -> npt.NDArray[np.int64]:
+def range_locations(parts: Sequence[Part]) -> Int64Array:
     """Return first feature, part and row of every range, sorted by feature."""
     found = []
     for number, part in enumerate(parts):
@@ -389,9 +390,9 @@ def check_cover(ranges: Iterable[Range], n_features: int) -> None:
 
 # Sharded models: a folder with parts of the tables, for models that no single machine holds.
 #
-# `manifest.json` is written last and in one step, and names all other files. Their names are different in every save, so
-# that a folder always holds a complete model: the old one until the new manifest is there, and then the old parts are
-# removed.
+# `manifest.json` is written last and in one step, and names all other files. Their names are different in every save,
+# so that a folder always holds a complete model: the old one until the new manifest is there, and then the old parts
+# are removed.
 
 KIND = "splinefm sharded model"
 _SUFFIXES = (".head", ".part")
@@ -445,15 +446,15 @@ class Manifest:
             raise ModelFileError(f"it has no {MANIFEST}: it is not a sharded model, or writing it was interrupted")
         content = _parsed(path.read_bytes())
         number, digest = content["format"], content.pop("sha256", None)
-        demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
+        require(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
         if number > FORMAT:
             raise ModelFileError(
                 f"it has format {number} and was written by splinefm {str(content.get('version'))[:40]}; "
                 f"this version reads formats up to {FORMAT}; upgrade splinefm"
             )
-        demand(digest == _digest(content), f"its {MANIFEST} is damaged")
+        require(digest == _digest(content), f"its {MANIFEST} is damaged")
         sizes = [content[name] for name in ("features", "width", "outputs")]
-        demand(all(type(size) is int and size > 0 for size in sizes), "its sizes are invalid")
+        require(all(type(size) is int and size > 0 for size in sizes), "its sizes are invalid")
         head, parts = Entry.from_dict(content["head"]), tuple(map(Entry.from_dict, content["parts"]))
         check_cover([item for entry in parts for item in entry.ranges], sizes[0])
         return Manifest(str(content["version"]), sizes[0], sizes[1], sizes[2], head, parts, number)
@@ -613,7 +614,7 @@ def read_head(folder: Path, manifest: Manifest) -> Fitted:
     """Return the model without "factors" and "linear" in its parameters."""
     with open_entry(folder, manifest.head).open("rb") as file:
         content, tensors = read_container(file, MODEL_FORMAT)
-    demand(content.keys() == {"head"}, f"{manifest.head.file!r} is not the head of a model")
+    require(content.keys() == {"head"}, f"{manifest.head.file!r} is not the head of a model")
     outer = (manifest.n_features,) if manifest.n_outputs == 1 else (manifest.n_outputs, manifest.n_features)
     tables = dict(zip(MAPPED, (placeholder((*outer, manifest.width)), placeholder(outer)), strict=True))
     fitted = restore_fitted(content["head"], {**tensors, **tables}, mapped=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_fitted
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
-from splinefm.model.family import Params
+from splinefm.model.family.contract import Params
 from splinefm.model.scores import BatchScorer
 from splinefm.store.container import Damaged
 from splinefm.store.model_file import load
@@ -37,9 +37,9 @@ from splinefm.store.sharded import (
 )
 from splinefm.train.fitted import Fitted
 
-TableScorer: TypeAlias = Callable[[object], npt.NDArray[np.float32]]
+TableScorer: TypeAlias = Callable[[object], Float32Array]
 # Rows that are scored at a time: their active features are in memory.
-MOST_ROWS, GATHERED_BYTES = 65_536, 1 << 27
+MAX_ROWS, GATHERED_BYTES = 65_536, 1 << 27
 # Features that are read at a time to write or train the model.
 PIECE_BYTES = 1 << 24
 
@@ -160,9 +160,7 @@ class ShardedModel:
         """Rows of the tables."""
         return self.head.encoder.layout.n_features
 
-    def scores(
-        self, table: object, *, threads: int | None = None, watch: bool | Watch = True
-    ) -> npt.NDArray[np.float32]:
+    def scores(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> Float32Array:
         """Return the raw scores of all rows of a table, as `Fitted.scores` does.
 
         Parameters
@@ -178,9 +176,7 @@ class ShardedModel:
             return self._score(table, threads)
         return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
-    def predict(
-        self, table: object, *, threads: int | None = None, watch: bool | Watch = True
-    ) -> npt.NDArray[np.float64]:
+    def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
         """Return predictions for all rows, as `Fitted.predict` does.
 
         Parameters
@@ -201,7 +197,7 @@ class ShardedModel:
             Counts unusual values; call its `warn` at the end.
         """
 
-        def scores(table: object) -> npt.NDArray[np.float32]:
+        def scores(table: object) -> Float32Array:
             chunks = self.encoder.encode_chunks(table, rows=self._rows_at_once, threads=threads, watch=watch)
             parts = [self._score(slots, threads) for slots in chunks]
             return np.concatenate(parts) if parts else self._no_scores()
@@ -226,7 +222,7 @@ class ShardedModel:
                 factors, linear = part.rows(feature - first, until - first, at)
                 yield feature, *((factors[0], linear[0]) if self.head.n_outputs == 1 else (factors, linear))
 
-    def gather(self, features: npt.NDArray[np.int64]) -> Params:
+    def gather(self, features: Int64Array) -> Params:
         """Return the parameters of a model that has only these features, which must be sorted.
 
         Parameters
@@ -256,22 +252,22 @@ class ShardedModel:
         """
         write_model(path, self.head, self.pieces())
 
-    def _score(self, slots: Slots, threads: int | None) -> npt.NDArray[np.float32]:
+    def _score(self, slots: Slots, threads: int | None) -> Float32Array:
         parts = [self._score_some(slots[at : at + self._rows_at_once], threads) for at in self._starts(slots)]
         return np.concatenate(parts) if parts else self._no_scores()
 
-    def _score_some(self, slots: Slots, threads: int | None) -> npt.NDArray[np.float32]:
+    def _score_some(self, slots: Slots, threads: int | None) -> Float32Array:
         features, small = slots.compact()
         return BatchScorer(self.head.model, self.gather(features), small.layout, threads)(small)
 
     def _starts(self, slots: Slots) -> range:
         return range(0, len(slots), self._rows_at_once)
 
-    def _no_scores(self) -> npt.NDArray[np.float32]:
+    def _no_scores(self) -> Float32Array:
         return np.empty((0,) if self.head.n_outputs == 1 else (0, self.head.n_outputs), np.float32)
 
     @cached_property
-    def _locations(self) -> npt.NDArray[np.int64]:
+    def _locations(self) -> Int64Array:
         return range_locations(self.parts)
 
     def _ranges(self) -> Iterator[tuple[int, int, Part, int]]:
@@ -286,7 +282,7 @@ class ShardedModel:
 
     @property
     def _rows_at_once(self) -> int:
-        return max(256, min(MOST_ROWS, GATHERED_BYTES // (self._feature_bytes * self.encoder.layout.n_weights)))
+        return max(256, min(MAX_ROWS, GATHERED_BYTES // (self._feature_bytes * self.encoder.layout.n_weights)))
 
     @property
     def _features_at_once(self) -> int:

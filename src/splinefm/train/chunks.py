@@ -1,4 +1,4 @@
-"""The same rows for another schema: fields that both schemas have are neither fitted nor encoded again."""
+"""Chunks: the rows of a table for training, kept in memory or read again for every epoch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cross import Cross
@@ -21,7 +21,7 @@ from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.rows import (
-    MOST_VALIDATION_ROWS,
+    MAX_VALIDATION_ROWS,
     STREAM_ROWS,
     Source,
     ValidationSample,
@@ -33,8 +33,10 @@ from splinefm.train.rows import (
     sample_validation,
     without_dictionaries,
 )
-from splinefm.train.settings import Chunk, FloatArray, Training, seeded
+from splinefm.train.settings import Chunk, Training, seeded
 from splinefm.train.target_summary import TargetSummary
+
+# The same rows for another schema: fields that both schemas have are neither fitted nor encoded again.
 
 
 class Origin(NamedTuple):
@@ -100,7 +102,7 @@ def join_slots(origins: Sequence[Origin], encoder: Encoder, parts: Sequence[tupl
 def encode_fresh(
     encoder: Encoder,
     source: Source,
-    held_out: npt.NDArray[np.bool_],
+    held_out: BoolArray,
     threads: int | None,
     progress: Progress = SILENT,
 ) -> tuple[Slots, Slots]:
@@ -112,8 +114,6 @@ def encode_fresh(
     slots = concatenate_slots(parts)
     return slots[~held_out], slots[held_out]
 
-
-# Chunks: the rows of a table for training, kept in memory or read again for every epoch.
 
 # If the encoded rows are wide, these limits count, not those in rows: for chunks, and for validation rows.
 STREAM_BYTES, VALIDATION_BYTES = 1 << 26, 1 << 27
@@ -188,13 +188,13 @@ def _prepare(
     validation: float | object,
     training: Training,
     progress: Progress,
-    copies: npt.NDArray[np.int64] | None = None,
+    copies: Int64Array | None = None,
 ) -> Chunks:
     share = as_share(validation)
     if share is not None and not 0.0 <= share < 1.0:
         raise ValueError(f"validation must be a share of at least 0 and below 1, or a table; got {share}")
     given = replace(source, table=validation) if share is None else None
-    held_out = ValidationSample(share or 0.0, training.seed, MOST_VALIDATION_ROWS, copies)
+    held_out = ValidationSample(share or 0.0, training.seed, MAX_VALIDATION_ROWS, copies)
     scan = scan_table(source, loss, held_out, training, progress)
     progress.begin("fitting the encoder")
     encoder = scan.statistics.encoder()
@@ -298,7 +298,7 @@ class Chunks:
         )
         return other
 
-    def find_copies(self) -> npt.NDArray[np.int64] | None:
+    def find_copies(self) -> Int64Array | None:
         """Return the first row of the table that each row is a copy of; None if hardly any are, or nobody knows."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
@@ -313,7 +313,7 @@ class Chunks:
         slots = (self.kept.slots, self.validation.slots)
         return find_copies(keys, y, lambda: chance_of_equal_rows(slots, columns.values()))
 
-    def kept_numbers(self) -> npt.NDArray[np.int64]:
+    def kept_numbers(self) -> Int64Array:
         """Return a number for each row in memory, and the same one for its copies."""
         assert self.kept is not None
         if self.held_out.copies is None:
@@ -350,7 +350,7 @@ class Chunks:
         # A loop would keep a batch in memory until the next one has been read.
         return filter(lambda chunk: len(chunk.y) > 0, starmap(self._encode, batches))
 
-    def _encode(self, numbers: npt.NDArray[np.int64], batch: pa.RecordBatch) -> Chunk:
+    def _encode(self, numbers: Int64Array, batch: pa.RecordBatch) -> Chunk:
         held_out = self.held_out.has(numbers)
         if held_out.any():
             batch = batch.filter(to_arrow(~held_out))
@@ -362,7 +362,7 @@ def _bytes_per_row(layout: SlotLayout) -> int:
     return 4 * (layout.n_windows + layout.n_weights) + 16
 
 
-def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
+def take_rows(chunk: Chunk, rows: Int64Array) -> Chunk:
     """Return some rows of a chunk."""
     return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import counted
-from splinefm.model.family import AnyModel, Params, params_of
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import params_of
 from splinefm.model.scores import BatchScorer
 from splinefm.train.losses import Loss
 from splinefm.train.remarks import Remark, find_remarks
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from splinefm.export.scorer import Indexed
     from splinefm.inspect.curves import Bars, Curve, Surface
     from splinefm.serve.scorer import Scorer
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +140,7 @@ class Fitted:
         loss = replace(self.loss, of_class=self.classes[output])
         return replace(self, params=params_of(self.params, output), loss=loss)
 
-    def scores(
-        self, table: object, *, threads: int | None = None, watch: bool | Watch = True
-    ) -> npt.NDArray[np.float32]:
+    def scores(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> Float32Array:
         """Return the raw scores of all rows of a table, in order: shape (n,), or (n, classes) for more than two.
 
         The table is encoded in chunks and does not have to fit in memory.
@@ -162,7 +160,7 @@ class Fitted:
 
     def table_scorer(
         self, *, threads: int | None = None, watch: Watch | None = None
-    ) -> Callable[[object], npt.NDArray[np.float32]]:
+    ) -> Callable[[object], Float32Array]:
         """Return a function that computes the scores of tables, for code that reads a table in chunks itself.
 
         The parameters are prepared once for all tables.
@@ -185,7 +183,7 @@ class Fitted:
         """
         score = BatchScorer(self.model, self.params, self.encoder.layout, threads)
 
-        def scores(table: object) -> npt.NDArray[np.float32]:
+        def scores(table: object) -> Float32Array:
             parts = [score(slots) for slots in self.encoder.encode_chunks(table, threads=threads, watch=watch)]
             empty = (0,) if self.n_outputs == 1 else (0, self.n_outputs)
             return np.concatenate(parts) if parts else np.empty(empty, np.float32)

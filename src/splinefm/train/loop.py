@@ -1,4 +1,4 @@
-"""What to say about a run that diverged."""
+"""The training loop: passes over the rows, the choice of the best epoch, and the concurrent run on all rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int64Array
 from splinefm._parallel import count_threads
 from splinefm._wording import setting
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.engine import Engine, start_engine
-from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.train.chunks import Chunks
 from splinefm.train.losses import Loss
@@ -33,14 +35,15 @@ from splinefm.train.settings import (
     Chunk,
     Epoch,
     Evidence,
-    FloatArray,
     Penalty,
     Run,
-    Trained,
     Training,
+    TrainingResult,
     by_name,
     seeded,
 )
+
+# What to say about a run that diverged.
 
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
 SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
@@ -100,12 +103,12 @@ class Judge:
 
     Attributes
     ----------
-    as_good : int
+    last_tied_epoch : int
         The last epoch that is as good as the best one, counted from 1.
     """
 
     def __init__(self, validation: Chunk | None) -> None:
-        self.validation, self.n_epochs, self.as_good = validation, 0, 0
+        self.validation, self.n_epochs, self.last_tied_epoch = validation, 0, 0
         self._least, self._losses = math.inf, np.zeros(0)
 
     def look(self, engine: Engine, params: Params, loss: Loss) -> tuple[float, bool]:
@@ -115,7 +118,7 @@ class Judge:
         """
         self.n_epochs += 1
         if self.validation is None:
-            self.as_good = self.n_epochs
+            self.last_tied_epoch = self.n_epochs
             return math.nan, True
         score = engine.scores_of(params, self.validation.slots).astype(np.float64)
         losses, weight = loss.value(self.validation.y, score), self.validation.sample_weight
@@ -124,7 +127,7 @@ class Judge:
         if is_best:
             self._least, self._losses = value, losses
         if is_best or self._ties(losses, weight):
-            self.as_good = self.n_epochs
+            self.last_tied_epoch = self.n_epochs
         return value, is_best
 
     def evidence(self, loss: Loss, start: float | FloatArray, training_loss: float) -> Evidence | None:
@@ -164,8 +167,8 @@ class Problem(NamedTuple):
     """What the bias starts at."""
 
 
-class Lesson(NamedTuple):
-    """What a trainee has after an epoch: its parameters, and the mean loss of the rows before it learned from them.
+class EpochResult(NamedTuple):
+    """What a run has after an epoch: its parameters, and the mean loss of the rows before it learned from them.
 
     There are no parameters if training has diverged.
     """
@@ -183,7 +186,7 @@ class Lesson(NamedTuple):
 
 
 @dataclass
-class Trainee:
+class TrainingRun:
     """A model that learns from some rows, in another order in every epoch.
 
     Parameters
@@ -213,20 +216,20 @@ class Trainee:
         self.penalties = AdaptivePenalties(self.engine)
 
     @classmethod
-    def begin(cls, problem: Problem, rows: Rows, n_rows: int, training: Training) -> Trainee:
-        """Return a trainee with initial parameters."""
+    def begin(cls, problem: Problem, rows: Rows, n_rows: int, training: Training) -> TrainingRun:
+        """Return a run with initial parameters."""
         rng, paced = seeded(training.seed), training.for_fields(len(problem.layout.fields))
         return cls(make_engine(problem, paced, n_rows, rng), rows, n_rows, problem.loss, paced, rng)
 
-    def learn(self, epoch: int, progress: Progress) -> Lesson:
+    def learn(self, epoch: int, progress: Progress) -> EpochResult:
         """Take the steps of an epoch; penalties then follow what was learned."""
         rates, batches = self.training.rates(epoch, self.n_rows), _batches(self.rows(epoch), self.engine, self.rng)
         loss, floor, seen, rate = _pass(self.engine, batches, self.loss, rates, progress)
         if not math.isfinite(loss):
-            return Lesson({}, loss, seen, rate)
+            return EpochResult({}, loss, seen, rate)
         params = self.engine.params(averaged=self.training.average)
         self.penalties.adapt(params["factors"], self.loss.dispersion(loss - floor))
-        return Lesson(params, loss, seen, rate)
+        return EpochResult(params, loss, seen, rate)
 
 
 def make_engine(problem: Problem, training: Training, n_rows: int, rng: np.random.Generator) -> Engine:
@@ -255,7 +258,7 @@ def make_engine(problem: Problem, training: Training, n_rows: int, rng: np.rando
 
 def _pass(
     engine: Engine,
-    batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
+    batches: Iterable[tuple[Chunk, Int64Array]],
     loss: Loss,
     rates: Callable[[int], float],
     progress: Progress,
@@ -280,7 +283,7 @@ def _pass(
 def train_on(
     engine: Engine,
     chunk: Chunk,
-    rows: npt.NDArray[np.int64],
+    rows: Int64Array,
     rates: FloatArray,
     batch_size: int,
     loss: Loss,
@@ -292,9 +295,7 @@ def train_on(
     return float(weight.sum()), float(losses @ totals), loss.floor(y, weight)
 
 
-def _batches(
-    chunks: Iterable[Chunk], engine: Engine, rng: np.random.Generator
-) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
+def _batches(chunks: Iterable[Chunk], engine: Engine, rng: np.random.Generator) -> Iterator[tuple[Chunk, Int64Array]]:
     """Yield the rows of every chunk in random order, several batches at a time."""
     for chunk in chunks:
         order = rng.permutation(len(chunk.slots))
@@ -302,7 +303,7 @@ def _batches(
             yield chunk, rows
 
 
-def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: Engine) -> Iterator[npt.NDArray[np.int64]]:
+def in_groups(order: Int64Array, batch_size: int, engine: Engine) -> Iterator[Int64Array]:
     """Yield whole batches, as many as the engine takes per call.
 
     Between two calls, progress is reported and Ctrl-C is noticed.
@@ -315,7 +316,7 @@ def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: Engine) -> 
 # The run on all rows beside the run that chooses its number of epochs.
 
 
-class Twin:
+class ConcurrentRefit:
     """Takes the epochs of a run on all rows in a thread of its own, while another run takes the same epochs.
 
     The other run holds rows out and decides which epoch is to be kept. Steps on few rows hardly gain by a second
@@ -324,19 +325,19 @@ class Twin:
 
     Parameters
     ----------
-    trainee : Trainee
+    run : TrainingRun
         The model that learns from all rows.
     """
 
-    def __init__(self, trainee: Trainee) -> None:
-        self.trainee = trainee
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
         self.params: Params | None = None
         self._diverged = False
         self._progress = UntilStopped()
         self._pool = ThreadPoolExecutor(1, "all-rows")
-        self._learning: Future[Lesson] | None = None
+        self._learning: Future[EpochResult] | None = None
 
-    def __enter__(self) -> Twin:
+    def __enter__(self) -> ConcurrentRefit:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -346,17 +347,17 @@ class Twin:
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch, counted from 0, and return at once."""
-        self._learning = None if self._diverged else self._pool.submit(self.trainee.learn, epoch, self._progress)
+        self._learning = None if self._diverged else self._pool.submit(self.run.learn, epoch, self._progress)
 
     def end(self, keep: bool) -> None:
         """Wait for the end of the epoch, and keep its parameters if the other run says so.
 
         There are none of a run that has diverged before: `params` is None, and a run of its own will tell why.
         """
-        lesson = None if self._learning is None else self._learning.result()
-        self._diverged = lesson is None or not lesson.is_finite
+        result = None if self._learning is None else self._learning.result()
+        self._diverged = result is None or not result.is_finite
         if keep:
-            self.params = None if lesson is None or self._diverged else lesson.params
+            self.params = None if result is None or self._diverged else result.params
 
 
 # The training loop: chunks of slots in, the best parameters and a history out.
@@ -373,7 +374,7 @@ def train(
     stop_after: int | None = None,
     run: Run = "first",
     whole: Chunk | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train a model on the rows of every epoch.
 
     `rows(epoch)` yields the chunks of an epoch, counted from 0, with standardized targets; an epoch has `n_rows` rows,
@@ -385,27 +386,27 @@ def train(
     A callback that returns True stops training after its epoch.
     """
     best, history, since, begin = None, [], 0, time.perf_counter()
-    trainee, twin = _begin(problem, rows, n_rows, training, whole)
+    main_run, refit = _begin(problem, rows, n_rows, training, whole)
     judge = Judge(validation)
     n_epochs, interrupted, left = stop_after or training.most_epochs(n_rows), False, ""
     patience = training.most_waiting(n_rows)
     try:
-        with twin or nullcontext():
+        with refit or nullcontext():
             for epoch in range(n_epochs):
                 progress.begin_epoch(epoch + 1, n_epochs, n_rows)
                 started = time.perf_counter()
-                if twin is not None:
-                    twin.begin(epoch)
-                lesson = trainee.learn(epoch, progress)
-                if not lesson.is_finite:
+                if refit is not None:
+                    refit.begin(epoch)
+                result = main_run.learn(epoch, progress)
+                if not result.is_finite:
                     raise Diverged(divergence_message(training, epoch))
                 now = time.perf_counter()
-                value, is_best = judge.look(trainee.engine, lesson.params, problem.loss)
-                speed = lesson.n_rows / (now - started)
-                history.append(Epoch(epoch + 1, lesson.loss, value, lesson.rate, speed, now - begin, run))
-                best, since = (lesson.params, 0) if is_best else (best, since + 1)
-                if twin is not None:
-                    twin.end(keep=judge.as_good == epoch + 1)
+                value, is_best = judge.look(main_run.engine, result.params, problem.loss)
+                speed = result.n_rows / (now - started)
+                history.append(Epoch(epoch + 1, result.loss, value, result.rate, speed, now - begin, run))
+                best, since = (result.params, 0) if is_best else (best, since + 1)
+                if refit is not None:
+                    refit.end(keep=judge.last_tied_epoch == epoch + 1)
                 progress.end_epoch(history[-1], problem.loss)
                 if call_all(callbacks, history[-1]):
                     interrupted = True
@@ -422,20 +423,20 @@ def train(
     if best is None:
         raise Diverged(divergence_message(training, len(history) - 1))
     evidence = judge.evidence(problem.loss, problem.start, history[len(history) - 1 - since].train_loss)
-    on_all = None if twin is None else twin.params
-    return Trained(best, history, interrupted, judge.as_good, left, on_all, evidence)
+    on_all = None if refit is None else refit.params
+    return TrainingResult(best, history, interrupted, judge.last_tied_epoch, left, on_all, evidence)
 
 
 def _begin(
     problem: Problem, rows: Rows, n_rows: int, training: Training, whole: Chunk | None
-) -> tuple[Trainee, Twin | None]:
+) -> tuple[TrainingRun, ConcurrentRefit | None]:
     """Return the model that learns, and the one that learns from all rows; they share the threads."""
     if whole is None:
-        return Trainee.begin(problem, rows, n_rows, training), None
+        return TrainingRun.begin(problem, rows, n_rows, training), None
     threads, every = count_threads(training.threads), [whole]
     mine, other = (replace(training, threads=max(1, share)) for share in (-(-threads // 2), threads // 2))
-    twin = Twin(Trainee.begin(problem, lambda epoch: every, len(whole.y), other))
-    return Trainee.begin(problem, rows, n_rows, mine), twin
+    refit = ConcurrentRefit(TrainingRun.begin(problem, lambda epoch: every, len(whole.y), other))
+    return TrainingRun.begin(problem, rows, n_rows, mine), refit
 
 
 def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
@@ -450,12 +451,12 @@ def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
 # Runs: a model trained on the rows of a table, with the penalties of its fields.
 
 # The most rows of a table that is trained on again with other fields.
-MOST_ROWS = 200_000
+MAX_ROWS = 200_000
 # The most rows of a batch at which two runs at a time, with half of the threads each, take less time than one after the
 # other. Larger batches gain by threads, and the run on all rows also takes the epochs that are then thrown away.
-MOST_IN_PAIRS = 256
+MAX_IN_PAIRS = 256
 # The most numbers in the vectors of a model, and the most bytes of encoded rows, of which two runs have two.
-MOST_NUMBERS_IN_PAIRS, MOST_BYTES_IN_PAIRS = 1 << 24, 1 << 26
+MAX_NUMBERS_IN_PAIRS, MAX_BYTES_IN_PAIRS = 1 << 24, 1 << 26
 
 
 def run_training(
@@ -465,7 +466,7 @@ def run_training(
     rows: int,
     epoch: Callable[[int], Iterable[Chunk]],
     **options: Any,
-) -> Trained:
+) -> TrainingResult:
     """Train on the chunks of every epoch, `rows` rows in all; `options` are those of `train`."""
     groups = make_groups(chunks.encoder, training)
     problem = Problem(model, chunks.encoder.layout, groups, chunks.loss, chunks.start)
@@ -480,7 +481,7 @@ def train_part(
     progress: Progress = SILENT,
     run: Run = "first",
     whole: Chunk | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train on the training rows, and choose the best epoch on the validation rows; `whole` is that of `train`."""
     options = {
         "validation": chunks.validation,
@@ -492,16 +493,18 @@ def train_part(
     return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
-def rows_of_twin(model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback]) -> Chunk | None:
+def rows_of_concurrent_refit(
+    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback]
+) -> Chunk | None:
     """Return all rows if the run on them is to be taken at the same time as the one before it, else None.
 
     Callbacks hear of one run after the other.
     """
-    may_twin = training.refit_on_all and not callbacks
-    return chunks.whole() if may_twin and pay_in_pairs(model, chunks, training, chunks.n_rows) else None
+    may_run = training.refit_on_all and not callbacks
+    return chunks.whole() if may_run and should_run_concurrently(model, chunks, training, chunks.n_rows) else None
 
 
-def pay_in_pairs(model: AnyModel, chunks: Chunks, training: Training, rows: int) -> bool:
+def should_run_concurrently(model: AnyModel, chunks: Chunks, training: Training, rows: int) -> bool:
     """Return whether two runs at a time on so many rows take less time than one after the other with all threads.
 
     They take more memory, so large models and many encoded rows are left alone.
@@ -511,14 +514,14 @@ def pay_in_pairs(model: AnyModel, chunks: Chunks, training: Training, rows: int)
     return (
         training.engine == "cpu"
         and count_threads(training.threads) > 1
-        and training.rows_per_step(rows) <= MOST_IN_PAIRS
-        and n_numbers <= MOST_NUMBERS_IN_PAIRS
+        and training.rows_per_step(rows) <= MAX_IN_PAIRS
+        and n_numbers <= MAX_NUMBERS_IN_PAIRS
         and kept is not None
-        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES_IN_PAIRS
+        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MAX_BYTES_IN_PAIRS
     )
 
 
-def best_epoch(trained: Trained) -> Epoch:
+def best_epoch(trained: TrainingResult) -> Epoch:
     """Return the epoch whose parameters were kept."""
     return min(trained.history, key=lambda epoch: epoch.validation_loss)
 

@@ -1,4 +1,4 @@
-"""The formula of each loss: value, slope, link, the best constant, and the noise that penalties are scaled by."""
+"""Losses of a raw score: value, slope, the link to a prediction, and the best constant."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from statistics import NormalDist
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import BoolArray, FloatArray
 from splinefm._wording import for_reader, other_losses, setting
-from splinefm.train.targets import MOST_CLASSES, Classes, Label, listed, weighted_sum
+from splinefm.train.targets import MAX_CLASSES, Classes, Label, listed, weighted_sum
 
-FloatArray = npt.NDArray[np.float64]
+# The formula of each loss: value, slope, link, the best constant, and the noise that penalties are scaled by.
+
 Link = Literal["logistic", "identity", "log", "softmax"]
 ParameterName = Literal["quantile", "power", "delta"]
 
@@ -340,7 +341,7 @@ class Huber(_Robust):
 class Softmax(LossFormula):
     """log Σ_c exp s_c - s_y, for a score per class and y the number of a class."""
 
-    link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MOST_CLASSES
+    link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MAX_CLASSES
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(-log_softmax(score)[np.arange(len(score)), y.astype(np.intp)])
@@ -372,7 +373,7 @@ FORMULAS: dict[str, type[LossFormula]] = {
 }
 
 
-def _demand(y: FloatArray, inside: npt.NDArray[np.bool_], rule: str, advice: str = "") -> None:
+def _demand(y: FloatArray, inside: BoolArray, rule: str, advice: str = "") -> None:
     """Raise an error with the first target that breaks a rule."""
     if not inside.all():
         raise ValueError(f"{rule}, got {y[~inside][0]:g}" + (f"; {advice}" if advice else ""))
@@ -391,8 +392,6 @@ def find_root(function: Callable[[float], float], low: float, high: float, halvi
         low, high = (middle, high) if function(middle) < 0.0 else (low, middle)
     return 0.5 * (low + high)
 
-
-# Losses of a raw score: value, slope, the link to a prediction, and the best constant.
 
 LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
@@ -654,7 +653,7 @@ class Loss:
             )
 
 
-def _missing_message(missing: npt.NDArray[np.bool_], name: str | None, rows_before: int | None) -> str:
+def _missing_message(missing: BoolArray, name: str | None, rows_before: int | None) -> str:
     target = "the target" if name is None else f"the target {name!r}"
     where = f"{int(missing.sum()):,} of {len(missing):,} rows"
     if rows_before is not None:

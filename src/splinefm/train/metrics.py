@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, IndexArray
 from splinefm.train.targets import PASS_CLASSES, Labels, class_numbers
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
@@ -355,7 +354,7 @@ def _arrays(
 
 def _class_arrays(
     y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None, classes: Labels | None
-) -> tuple[npt.NDArray[np.intp], FloatArray, FloatArray]:
+) -> tuple[IndexArray, FloatArray, FloatArray]:
     probability = np.asarray(p, np.float64)
     if probability.ndim != 2 or not probability.shape[1]:
         raise ValueError(f"probabilities of classes must have the shape (n, classes), got {probability.shape}")

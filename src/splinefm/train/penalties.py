@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
@@ -85,7 +85,7 @@ class AdaptivePenalties:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.base = engine, engine.penalty
 
-    def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:
+    def adapt(self, factors: Float32Array, dispersion: float) -> None:
         """Set the engine's penalties for the next epoch."""
         base, model = self.base, self.engine.model
         end = factors.shape[-1] - model.third
@@ -104,7 +104,7 @@ class AdaptivePenalties:
         )
         self.engine.set_penalty(penalty)
 
-    def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    def _lengths(self, factors: Float32Array) -> FloatArray:
         """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
         # Not the sum of an array of squares, which would be as large as that of the vectors.
         squares = np.einsum("...k,...k->...", factors, factors, dtype=np.float64).reshape(-1, factors.shape[-2])

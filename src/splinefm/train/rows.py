@@ -1,4 +1,4 @@
-"""Source: a table with what is learned from it, as batches of targets and encoded rows."""
+"""The rows that a model learns from: their source, the held-out ones, and copies of rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import BoolArray, Float32Array, FloatArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.schema import Schema
@@ -21,7 +22,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk, FloatArray, Training, seeded
+from splinefm.train.settings import Chunk, Training, seeded
 from splinefm.train.targets import (
     BALANCED,
     SMALLEST_TOTAL,
@@ -35,6 +36,8 @@ from splinefm.train.targets import (
     find_classes,
     weights_of_rows,
 )
+
+# Source: a table with what is learned from it, as batches of targets and encoded rows.
 
 STREAM_ROWS = 131_072
 """Rows per chunk of a table that is streamed."""
@@ -141,7 +144,7 @@ def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
 
 # Held-out rows: a random sample that does not depend on the order of reading.
 
-MOST_VALIDATION_ROWS = 200_000
+MAX_VALIDATION_ROWS = 200_000
 
 
 @dataclass
@@ -167,15 +170,15 @@ class ValidationSample:
     share: float
     seed: int
     most: int
-    copies: npt.NDArray[np.int64] | None = None
+    copies: Int64Array | None = None
     n_rows: int = 0
     parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
 
-    def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def has(self, numbers: Int64Array) -> BoolArray:
         """Return whether rows are in the sample."""
         return self._randoms(numbers) < self.share
 
-    def _randoms(self, numbers: npt.NDArray[np.int64]) -> FloatArray:
+    def _randoms(self, numbers: Int64Array) -> FloatArray:
         return row_randoms(self.seed, numbers if self.copies is None else self.copies[numbers])
 
     def add(self, first: int, batch: pa.RecordBatch) -> None:
@@ -222,14 +225,14 @@ def as_share(validation: float | object) -> float | None:
 
 def sample_validation(source: Source, training: Training) -> ValidationSample:
     """Return the rows of a validation table, or a sample of a large one."""
-    sample, first = ValidationSample(1.0, training.seed, MOST_VALIDATION_ROWS), 0
+    sample, first = ValidationSample(1.0, training.seed, MAX_VALIDATION_ROWS), 0
     for batch in ahead(source.batches(CHUNK)):
         sample.add(first, batch)
         first += batch.num_rows
     return sample
 
 
-def row_randoms(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
+def row_randoms(seed: int, numbers: Int64Array) -> FloatArray:
     """Return a random number in [0, 1) for each row number: SplitMix64, which needs no state from previous rows."""
     z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z += seeded(seed).integers(2**64, dtype=np.uint64)
@@ -252,19 +255,20 @@ def without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 # Copies: rows that occur several times, as in a bootstrap sample, after oversampling or a faulty join.
 #
-# If one copy of a row trains a model and another one judges it, knowing rows by heart looks like knowledge. So copies are
-# held out together.
+# If one copy of a row trains a model and another one judges it, knowing rows by heart looks like knowledge. So copies
+# are held out together.
 #
 # Rows can also be equal because a table has few values: all combinations of a weekday and a city, say. A model should
-# know these, and holding out all rows of a city would judge it by what it cannot know. `find_copies` tells the two apart.
+# know these, and holding out all rows of a city would judge it by what it cannot know. `find_copies` tells the two
+# apart.
 
 Keys = npt.NDArray[np.uint64]
 # Rows with copies that are too few to matter, as a share of all rows, and tables that are too small to split otherwise.
-FEW_COPIES, FEWEST_DISTINCT = 0.05, 100
+FEW_COPIES, MIN_DISTINCT = 0.05, 100
 # A row that occurs more often than this is one of few values.
-MOST_COPIES = 32
+MAX_COPIES = 32
 # How much more often than by chance rows with the same values have the same target, if they are copies: 1 is always.
-LEAST_AGREEMENT = 0.9
+MIN_AGREEMENT = 0.9
 # How many times as many pairs of equal rows there are as by chance, and the share of distinct values in a numerical
 # column that is too fine for any chance.
 MORE_THAN_CHANCE, FINE = 10.0, 0.25
@@ -284,7 +288,7 @@ def field_keys(slots: Slots, f: int) -> Keys:
     return _hashed(slots.start[:, first:last], slots.weight[:, weights])
 
 
-def _hashed(start: npt.NDArray[np.int32], weight: npt.NDArray[np.float32]) -> Keys:
+def _hashed(start: Int32Array, weight: Float32Array) -> Keys:
     rng = np.random.default_rng(0x636F70)
     of_start, of_weight = (rng.integers(2**64, size=part.shape[1], dtype=np.uint64) for part in (start, weight))
     keys = np.empty(len(start), np.uint64)
@@ -312,7 +316,7 @@ def chance_of_equal_rows(parts: Sequence[Slots], columns: Iterable[Sequence[int]
     return chance
 
 
-def find_copies(keys: Keys, y: FloatArray, chance: Callable[[], float]) -> npt.NDArray[np.int64] | None:
+def find_copies(keys: Keys, y: FloatArray, chance: Callable[[], float]) -> Int64Array | None:
     """Return the first row that each row is a copy of, or None if hardly any are copies.
 
     Copies have the same target, while other equal rows have different ones; there are more of them than the values of
@@ -341,23 +345,23 @@ def find_copies(keys: Keys, y: FloatArray, chance: Callable[[], float]) -> npt.N
     _, target, n_targets = np.unique(y, return_inverse=True, return_counts=True)
     both = value.astype(np.int64) * len(n_targets) + target
     _, first, row, n_rows = np.unique(both, return_index=True, return_inverse=True, return_counts=True)
-    copied = (n_rows[row] > 1) & (n_values[value] <= MOST_COPIES)
-    few = np.mean(copied) < FEW_COPIES or len(n_values) < FEWEST_DISTINCT or len(n_targets) == 1
+    copied = (n_rows[row] > 1) & (n_values[value] <= MAX_COPIES)
+    few = np.mean(copied) < FEW_COPIES or len(n_values) < MIN_DISTINCT or len(n_targets) == 1
     if few or not _agree(n_rows[row] - 1, n_values[value] - 1, n_targets):
         return None
-    equal = n_values[n_values <= MOST_COPIES]
+    equal = n_values[n_values <= MAX_COPIES]
     pairs = 0.5 * float(np.sum(equal * (equal - 1.0)))
     if pairs < MORE_THAN_CHANCE * chance() * 0.5 * len(y) * (len(y) - 1.0):
         return None
     return np.where(copied, first[row], np.arange(len(y)))
 
 
-def _agree(same: npt.NDArray[np.int64], others: npt.NDArray[np.int64], n_targets: npt.NDArray[np.int64]) -> bool:
+def _agree(same: Int64Array, others: Int64Array, n_targets: Int64Array) -> bool:
     """Return whether rows with the same values have the same target; `same` of the `others` of a row have its own."""
-    compared = (others > 0) & (others < MOST_COPIES)
+    compared = (others > 0) & (others < MAX_COPIES)
     by_chance = float(np.square(n_targets / n_targets.sum()).sum())
     agreement = float(np.mean(same[compared] / others[compared]))
-    return agreement - by_chance >= LEAST_AGREEMENT * (1.0 - by_chance)
+    return agreement - by_chance >= MIN_AGREEMENT * (1.0 - by_chance)
 
 
 def _count_repeats(keys: Keys) -> int:

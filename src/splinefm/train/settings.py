@@ -1,4 +1,4 @@
-"""Penalties as they are given: one number for all fields, or numbers by field."""
+"""The settings of training, with their penalties and defaults, and what a training run returns."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._checks import check_column_name, check_kind, check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.schema import check_schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
 from splinefm.model.engine import EngineName, check_engine
-from splinefm.model.family import AnyModel, FwFM, Params, pace_of
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.field_weighted import FwFM
+from splinefm.model.family.parameters import pace_of
+
+# Penalties as they are given: one number for all fields, or numbers by field.
 
 _NUMBERS = int | float | np.integer | np.floating
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
@@ -122,13 +127,13 @@ class Evidence:
 # Defaults of training that follow from the number of rows of a table.
 
 # Below so many rows, the default penalties grow as the rows get fewer, up to so many times: see docs/decisions.md.
-SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
+SMALL_TABLE, MAX_STRENGTH = 3_000, 6.0
 # A default epoch has this many steps, and a batch at most so many rows.
-STEPS, MOST_IN_BATCH = 250, 4096
+STEPS, MAX_IN_BATCH = 250, 4096
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
-FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
+MIN_IN_BATCH, MIN_IN_SMALL_BATCH, MIN_STEPS = 32, 4, 32
 # Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: see docs/decisions.md.
-EPOCHS, LARGE_TABLE, FEWEST_EPOCHS = 30, 1_000_000, 2
+EPOCHS, LARGE_TABLE, MIN_EPOCHS = 30, 1_000_000, 2
 
 
 def default_epochs(n_rows: int) -> int:
@@ -139,7 +144,7 @@ def default_epochs(n_rows: int) -> int:
     >>> [default_epochs(n_rows) for n_rows in (1_000_000, 2_000_000, 5_000_000, 10_000_000)]
     [30, 15, 6, 3]
     """
-    return max(FEWEST_EPOCHS, min(EPOCHS, round(EPOCHS * LARGE_TABLE / max(1, n_rows))))
+    return max(MIN_EPOCHS, min(EPOCHS, round(EPOCHS * LARGE_TABLE / max(1, n_rows))))
 
 
 def penalty_strength(n_rows: int) -> float:
@@ -153,7 +158,7 @@ def penalty_strength(n_rows: int) -> float:
     >>> [penalty_strength(n_rows) for n_rows in (100, 1_000, 3_000, 1_000_000)]
     [6.0, 3.0, 1.0, 1.0]
     """
-    return min(MOST_STRENGTH, max(1.0, SMALL_TABLE / max(1, n_rows)))
+    return min(MAX_STRENGTH, max(1.0, SMALL_TABLE / max(1, n_rows)))
 
 
 def l2_strength(n_rows: int) -> float:
@@ -173,7 +178,7 @@ def default_batch(n_rows: int) -> int:
     >>> [default_batch(n_rows) for n_rows in (1_000, 30_000, 10_000_000)]
     [32, 128, 4096]
     """
-    return int(min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, 2 ** round(math.log2(max(1, n_rows) / STEPS)))))
+    return int(min(MAX_IN_BATCH, max(MIN_IN_BATCH, 2 ** round(math.log2(max(1, n_rows) / STEPS)))))
 
 
 def small_batch(n_rows: int) -> int | None:
@@ -184,8 +189,8 @@ def small_batch(n_rows: int) -> int | None:
     >>> [small_batch(n_rows) for n_rows in (10, 150, 250, 500, 1_000)]
     [4, 4, 8, 16, None]
     """
-    size = max(FEWEST_IN_SMALL_BATCH, 2 ** round(math.log2(max(1, n_rows) / FEWEST_STEPS)))
-    return int(size) if size < FEWEST_IN_BATCH else None
+    size = max(MIN_IN_SMALL_BATCH, 2 ** round(math.log2(max(1, n_rows) / MIN_STEPS)))
+    return int(size) if size < MIN_IN_BATCH else None
 
 
 # The arguments of the functions that fit: checks of their types, and where unknown ones belong.
@@ -265,7 +270,6 @@ def check_optional_schema(schema: object) -> None:
 
 # The settings of training, and what a run leaves behind.
 
-FloatArray = npt.NDArray[np.float64]
 # A model file does not have settings of the machine, because it may be read on another one.
 OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
@@ -273,7 +277,7 @@ L2, SMOOTHNESS = 1e-4, 1e-2
 # The penalty of linear weights, as a share of that of vectors.
 LINEAR_L2 = 0.1
 # The default patience: so many epochs at least, and one for this many epochs. See docs/decisions.md.
-LEAST_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
+MIN_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
 # How many to look for, "auto" for the default, or none.
 Crosses = Literal["auto"] | int | None
 Effort = Literal["fast", "default", "best"]
@@ -281,24 +285,24 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Patience = Literal["auto"] | int | None
 
 
-class Trained(NamedTuple):
+class TrainingResult(NamedTuple):
     """The result of one run: the best parameters, the history, and whether the user stopped the run.
 
-    `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell. `left` says
-    what Ctrl-C has left; it is empty unless the user stopped the run that way. `on_all` are the parameters after that
-    epoch of a run on all rows, if there was one at the same time. `evidence` is what the validation rows tell of the
-    best epoch, if there are any.
+    `last_tied_epoch` is the last epoch whose validation loss cannot be told from the best one. `left` says what Ctrl-C
+    has left; it is empty unless the user stopped the run that way. `on_all` are the parameters after that epoch of a
+    run on all rows, if there was one at the same time. `evidence` is what the validation rows tell of the best epoch,
+    if there are any.
     """
 
     params: Params
     history: list[Epoch]
     interrupted: bool
-    as_good: int
+    last_tied_epoch: int
     left: str = ""
     on_all: Params | None = None
     evidence: Evidence | None = None
 
-    def without_next(self, by_ctrl_c: bool = True) -> Trained:
+    def as_interrupted(self, by_ctrl_c: bool = True) -> TrainingResult:
         """Return this result as that of a fit whose next run the user stopped."""
         left = f"the model of the {RUNS[self.history[-1].run]} is kept" if by_ctrl_c else ""
         return self._replace(interrupted=True, left=left)
@@ -578,7 +582,7 @@ class Training:
         [6, 4, 12]
         """
         if self.patience == "auto":
-            return max(LEAST_PATIENCE, self.most_epochs(n_rows) // EPOCHS_PER_PATIENCE)
+            return max(MIN_PATIENCE, self.most_epochs(n_rows) // EPOCHS_PER_PATIENCE)
         return self.patience
 
     def rows_per_step(self, n_rows: int) -> int:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splinefm.train.losses import FloatArray, Loss
+from splinefm._arrays import FloatArray
+from splinefm.train.losses import Loss
 from splinefm.train.targets import check_total_weight, class_totals, weighted_sum
 
 # Targets that are kept to find quantiles of them: all of a table, or a sample of at least half as many.
-_MOST_TARGETS = 1 << 18
+_MAX_TARGETS = 1 << 18
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -70,7 +71,7 @@ class TargetSample:
 
     def _append(self, rows: FloatArray) -> None:
         self.rows = np.concatenate([self.rows, rows[:, rows[0] < self.share]], axis=1)
-        while self.rows.shape[1] > _MOST_TARGETS:
+        while self.rows.shape[1] > _MAX_TARGETS:
             self.share /= 2.0
             self.rows = self.rows[:, self.rows[0] < self.share]
 

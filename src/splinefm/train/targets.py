@@ -1,22 +1,22 @@
-"""Weighted sums over rows, without BLAS."""
+"""Targets and weights: the labels of a classifier become 0, 1, ..., in sorted order."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import Array, FloatArray
 from splinefm._wording import for_reader, other_losses
 from splinefm.encode.tables.arrow import from_strings, to_arrow
 from splinefm.encode.tables.columns import as_numbers, as_text, is_text, parse_numbers
 
-FloatArray = npt.NDArray[np.float64]
+# Weighted sums over rows, without BLAS.
 
 
 def weighted_sum(weight: FloatArray, values: FloatArray) -> float:
@@ -33,19 +33,17 @@ def weighted_sum(weight: FloatArray, values: FloatArray) -> float:
     return float(np.sum(weight * values))
 
 
-# Targets and weights: the labels of a classifier become 0, 1, ..., in sorted order.
-
 Label = str | bool | int | float
 Classes = tuple[Label, ...]
 # Weights by label, "balanced" for the same total weight, or none.
 ClassWeight = str | Mapping[Label, float] | None
-Labels = Sequence[object] | npt.NDArray[Any]
+Labels = Sequence[object] | Array
 BALANCED = "balanced"
 PASS_CLASSES = "for labels, pass classes=model.classes_, or fitted.classes of a sf.Fitted"
 SHOWN = 5
 SMALLEST_TOTAL = 1e-290
 """The least sum of sample weights: times the loss of a row, it has all the digits of a double, down to 2e-308."""
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 """Every class has parameters of its own; more classes are rather a column of names or numbers taken for labels."""
 
 
@@ -144,7 +142,7 @@ def _wrong_number(labels: Sequence[Label], name: str, most: int) -> str:
     return f"the target {name!r} has more than two classes ({shown}, ...); use {use}"
 
 
-def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:
+def as_targets(column: pa.Array, name: str, classes: Classes | None) -> FloatArray:
     """Return targets as numbers: labels as their positions in `classes`.
 
     A missing label is NaN, and an unknown label raises an error.
@@ -185,7 +183,7 @@ def listed(classes: Classes) -> str:
     return f"{', '.join(map(repr, classes[:-1]))} or {classes[-1]!r}"
 
 
-def _positions(column: pa.Array, name: str, classes: Classes) -> npt.NDArray[np.float64]:
+def _positions(column: pa.Array, name: str, classes: Classes) -> FloatArray:
     """Return the position of every label among many; each distinct value is compared once."""
     encoded = column.dictionary_encode()
     values = encoded.dictionary
@@ -238,7 +236,7 @@ def _parse_booleans(column: pa.Array) -> pa.Array:
     return true if pc.all(pc.or_(true, false), min_count=0).as_py() else column
 
 
-def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
+def _numbers(column: pa.Array, name: str) -> FloatArray:
     try:
         return as_numbers(column, name)
     except ValueError as error:
@@ -273,7 +271,7 @@ def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
     return pc.equal(column, to_arrow(np.array([int(label)], dtype))[0])
 
 
-def as_weights(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
+def as_weights(column: pa.Array, name: str) -> FloatArray:
     """Return a column of sample weights as numbers; a negative or missing weight raises an error."""
     try:
         weight = as_numbers(column, name)
@@ -353,15 +351,13 @@ def balanced_weights(*totals: float) -> tuple[float, ...]:
     return tuple(sum(totals) / (len(totals) * total) for total in totals)
 
 
-def class_totals(
-    y: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], n_classes: int
-) -> npt.NDArray[np.float64]:
+def class_totals(y: FloatArray, weight: FloatArray, n_classes: int) -> FloatArray:
     """Return the total weight of every class; with two classes, y can be a share."""
     if n_classes == 2:
         return np.array([weighted_sum(weight, 1.0 - y), weighted_sum(weight, y)])
     return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
 
 
-def weights_of_rows(y: npt.NDArray[np.float64], weights: Sequence[float]) -> npt.NDArray[np.float64]:
+def weights_of_rows(y: FloatArray, weights: Sequence[float]) -> FloatArray:
     """Return the class weight of every row; 0 for a missing label, which raises an error later."""
     return np.append(weights, 0.0)[np.where(np.isfinite(y), y, -1.0).astype(np.intp)]

@@ -1,10 +1,12 @@
-"""What a search tried: the rows of `fitted.search`."""
+"""What a search and a study tried: the records that a fitted model keeps."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
+
+# What a search tried: the rows of `fitted.search`.
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class SearchEntry:
 # The trials of a search over settings, which a model file keeps with the model.
 
 Value = bool | int | float | str | None
-MOST_TRIALS = 5_000
+MAX_TRIALS = 5_000
 """A model keeps no more trials than this; the storage of a study has all of them."""
 
 
@@ -160,12 +162,12 @@ class StudySummary:
 
 
 def limited(trials: list[TrialSummary], maximize: bool) -> tuple[TrialSummary, ...]:
-    """Return the best trials, at most `MOST_TRIALS`, by number."""
-    if len(trials) <= MOST_TRIALS:
+    """Return the best trials, at most `MAX_TRIALS`, by number."""
+    if len(trials) <= MAX_TRIALS:
         return tuple(trials)
     sign = -1.0 if maximize else 1.0
     ranked = sorted(trials, key=lambda trial: (trial.state != "complete", sign * (trial.value or 0.0)))
-    return tuple(sorted(ranked[:MOST_TRIALS], key=lambda trial: trial.number))
+    return tuple(sorted(ranked[:MAX_TRIALS], key=lambda trial: trial.number))
 
 
 def show_storage(storage: object) -> str:

@@ -1,4 +1,4 @@
-"""Sums over the rows that judge an update: losses, predictions and outcomes; those of several processes add up."""
+"""Guard: refuse an update that makes the model worse on new rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm._wording import for_reader, setting
 from splinefm.encode.encoder import CHUNK
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
-from splinefm.train.rows import MOST_VALIDATION_ROWS, Source, ValidationSample, as_share, sample_validation
+from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, as_share, sample_validation
 from splinefm.train.settings import Training
 
-FloatArray = npt.NDArray[np.float64]
+# Sums over the rows that judge an update: losses, predictions and outcomes; those of several processes add up.
+
 # A difference that chance explains refuses no update: so many standard errors.
 DEVIATIONS = 3.0
 
@@ -186,9 +187,7 @@ class Sums:
         return Judgment(self.rows, self.mean_loss, off.predicted, off.measured, off.error)
 
 
-def score_rows(
-    sums: Sums, score: Callable[[object], npt.NDArray[np.float32]], source: Source, batch: pa.RecordBatch
-) -> None:
+def score_rows(sums: Sums, score: Callable[[object], Float32Array], source: Source, batch: pa.RecordBatch) -> None:
     """Add the rows of a batch as a model scores them."""
     y, weight = source.targets(batch)
     sums.loss.check(y, source.target)
@@ -315,7 +314,7 @@ class Trial:
     def __init__(self, guard: Guard, before: Fitted, source: Source, training: Training, number: int) -> None:
         self.guard, self.source, self.threads = guard, source, training.threads
         share = as_share(guard.validation) or 0.0
-        self.held_out = ValidationSample(share, training.seed + number, MOST_VALIDATION_ROWS)
+        self.held_out = ValidationSample(share, training.seed + number, MAX_VALIDATION_ROWS)
         self.new = Sums(before.loss, by_row=False)
         score = before.table_scorer(threads=training.threads)
         first = 0

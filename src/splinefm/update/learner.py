@@ -1,8 +1,4 @@
-"""Classes that a model was fitted without, and that first occur in an update.
-
-Their share was taken for SMALLEST. Steps of an update would need tens of thousands of rows to make up for it, so the
-bias is set at once, by the share of the rows that the class has. What the class depends on is learned as usual.
-"""
+"""Learner: updates a fitted model with new data."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import BoolArray, FloatArray
 from splinefm._checks import check_fitted
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
@@ -33,15 +29,19 @@ from splinefm.train.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.train.losses import SMALLEST, Loss, find_root
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.rows import STREAM_ROWS, Source, ValidationSample, ahead
-from splinefm.train.settings import Chunk, Epoch, FloatArray, Training, check_columns, check_training, seeded
+from splinefm.train.settings import Chunk, Epoch, Training, check_columns, check_training, seeded
 from splinefm.train.targets import check_total_weight
 from splinefm.update.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.update.state import PENALTIES, LearnerState, find_state, saving_state
 
-FloatArray = npt.NDArray[np.float64]
+# Classes that a model was fitted without, and that first occur in an update.
+#
+# Their share was taken for SMALLEST. Steps of an update would need tens of thousands of rows to make up for it, so the
+# bias is set at once, by the share of the rows that the class has. What the class depends on is learned as usual.
+
 # A class whose bias is lower than all shares but SMALLEST, up to what a fit adds to it, and of which the model expects
 # less than so many rows among all rows that it knows, was not among them.
-MARGIN, FEWEST_EXPECTED = 1.0, 0.5
+MARGIN, MIN_EXPECTED = 1.0, 0.5
 # The largest shift, and rounds for several classes.
 MOST, ROUNDS = 60.0, 20
 
@@ -57,7 +57,7 @@ def has_low(bias: FloatArray) -> bool:
     return bool((_low(bias) if len(bias) > 1 else abs(bias) > -math.log(SMALLEST) - MARGIN).any())
 
 
-def _low(bias: FloatArray) -> npt.NDArray[np.bool_]:
+def _low(bias: FloatArray) -> BoolArray:
     return np.asarray(bias - bias.max() < math.log(SMALLEST) + MARGIN)
 
 
@@ -84,7 +84,7 @@ def shift_of_absent(loss: Loss, bias: FloatArray, rows: Chunk, score: FloatArray
     if score.ndim == 1:
         return _shift_of_two(loss, float(bias[0]), rows, score, n_known, certain)
     share = certain * _mean(rows, np.eye(score.shape[1])[rows.y.astype(np.intp)])
-    new = _low(bias) & (share > 0.0) & (n_known * _mean(rows, loss.predict(score)) < FEWEST_EXPECTED)
+    new = _low(bias) & (share > 0.0) & (n_known * _mean(rows, loss.predict(score)) < MIN_EXPECTED)
     if not new.any():
         return None
     shift = np.zeros(score.shape[1])
@@ -101,7 +101,7 @@ def _shift_of_two(
     sign = math.copysign(1.0, -bias)
     predicted = _mean(rows, loss.predict(sign * score))
     share = certain * float(_mean(rows, rows.y if bias < 0.0 else 1.0 - rows.y))
-    if n_known * float(predicted) >= FEWEST_EXPECTED or not share > 0.0:
+    if n_known * float(predicted) >= MIN_EXPECTED or not share > 0.0:
         return None
     return np.array(sign * find_root(lambda by: float(_mean(rows, loss.predict(sign * score + by))) - share, 0.0, MOST))
 
@@ -110,8 +110,6 @@ def _mean(rows: Chunk, values: FloatArray) -> FloatArray:
     """Return the weighted mean over the rows."""
     return np.asarray(np.average(values, axis=0, weights=rows.sample_weight))
 
-
-# Learner: updates a fitted model with new data.
 
 # New data refine a model that is already good, so updates take smaller steps than the fit.
 UPDATE_RATE = 0.1

@@ -17,19 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._files import open_regular, replacing, sync_folder
-from splinefm.model.family import param_shapes
+from splinefm.model.family.parameters import param_shapes
 from splinefm.model.workspace import OptimizerState, make_penalty
 from splinefm.store.container import (
-    Array,
     Damaged,
     ModelFileError,
-    demand,
     header_digest,
     opened,
     read_container,
+    require,
     take_array,
     write_container,
 )
@@ -64,7 +63,7 @@ class LearnerState:
     optimizer: str
     number: int
     moments: Mapping[str, OptimizerState]
-    penalty: Mapping[str, npt.NDArray[np.float32]]
+    penalty: Mapping[str, Float32Array]
     rng: Mapping[str, Any]
 
     def __repr__(self) -> str:
@@ -179,38 +178,38 @@ def _read(path: Path, identity: str, fitted: Fitted) -> LearnerState | None:
             raise
         except ModelFileError as error:
             raise ModelFileError(f"{error}, or {advice}") from error
-        demand(isinstance(description.get("learner"), dict), "it is not the state of a learner")
+        require(isinstance(description.get("learner"), dict), "it is not the state of a learner")
         about: dict[str, Any] = description["learner"]
         return _restore(about, tensors, fitted) if about["model"] == identity else None
 
 
 def _restore(about: Mapping[str, Any], tensors: dict[str, Array], fitted: Fitted) -> LearnerState:
     optimizer, number = about["optimizer"], about["number"]
-    demand(optimizer in _MOMENTS, f"its optimizer is {str(optimizer)[:20]!r}")
-    demand(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
+    require(optimizer in _MOMENTS, f"its optimizer is {str(optimizer)[:20]!r}")
+    require(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
     layout = fitted.encoder.layout
     moments = {}
     for name, shape in param_shapes(fitted.model, layout, fitted.n_outputs).items():
         found = {part: _take(tensors, f"{part}/{name}", int(np.prod(shape))) for part in _MOMENTS[optimizer]}
-        demand(not (found["v"] < 0.0).any(), f"v/{name} is negative")
+        require(not (found["v"] < 0.0).any(), f"v/{name} is negative")
         moments[name] = OptimizerState(found.get("m", _NONE), found["v"], _NONE, np.zeros(1, np.int64))
     n_groups = len(make_penalty(layout, make_groups(fitted.encoder, fitted.training)).l2)
     penalty = {name: _take(tensors, f"penalty/{name}", n_groups) for name in PENALTIES}
-    demand(all(not (values < 0.0).any() for values in penalty.values()), "a penalty is negative")
-    demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
+    require(all(not (values < 0.0).any() for values in penalty.values()), "a penalty is negative")
+    require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return LearnerState(optimizer, number, moments, penalty, _restore_rng(about["rng"]))
 
 
-def _take(tensors: dict[str, Array], name: str, size: int) -> npt.NDArray[np.float32]:
+def _take(tensors: dict[str, Array], name: str, size: int) -> Float32Array:
     values = take_array(tensors, name, "F32", 1)
-    demand(len(values) == size, f"{name} has {len(values):,} numbers instead of {size:,}")
-    demand(bool(np.isfinite(values).all()), f"{name} holds NaN or infinity")
+    require(len(values) == size, f"{name} has {len(values):,} numbers instead of {size:,}")
+    require(bool(np.isfinite(values).all()), f"{name} holds NaN or infinity")
     return values
 
 
 def _restore_rng(given: Mapping[str, Any]) -> dict[str, Any]:
     inner = {name: int(given[name], 16) for name in ("state", "inc")}
-    demand(all(0 <= value < 2**128 for value in inner.values()), "its random generator is invalid")
+    require(all(0 <= value < 2**128 for value in inner.values()), "its random generator is invalid")
     half, flag = given["uinteger"], given["has_uint32"]
-    demand(type(half) is int and 0 <= half < 2**32 and flag in (0, 1), "its random generator is invalid")
+    require(type(half) is int and 0 <= half < 2**32 and flag in (0, 1), "its random generator is invalid")
     return {"bit_generator": "PCG64", "state": inner, "has_uint32": flag, "uinteger": half}

@@ -48,7 +48,7 @@ def test_text_becomes_what_pyarrow_makes_of_it(names, step):
 @pytest.mark.parametrize("most", [0, 23, 24])
 def test_much_text_is_left_to_pyarrow(monkeypatch, most):
     values = np.array(["ab", "é", ""])
-    monkeypatch.setattr(arrow, "_MOST_TEXT", most)
+    monkeypatch.setattr(arrow, "_MAX_TEXT", most)
     monkeypatch.setattr(arrow, "_utf_8", lambda values: "converted")
     if most < values.nbytes:
         assert_same(to_arrow(values), pa.array(values))

@@ -23,7 +23,12 @@ from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.open import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.tables.table import Table
 from splinefm.fit.fitting import default_model, describe_default, fit_model
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import AnyModel
+from splinefm.model.family.field_aware import FFM
+from splinefm.model.family.field_matrixed import FmFM
+from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
+from splinefm.model.family.fm import FM
+from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.store.description import describe_remarks, describe_search, describe_validation
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
@@ -41,9 +46,9 @@ _MODELS: dict[str, type[AnyModel]] = {
 }
 
 
-MOST_LABELS = 100
+MAX_LABELS = 100
 """Text with more values is not taken for classes unless the user says so."""
-MOST_REMARKS = 5
+MAX_REMARKS = 5
 
 
 @dataclass(frozen=True)
@@ -152,9 +157,9 @@ def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
     if len(values) <= 2:
         return Choice(Loss("logistic"), f"the target {target!r} has two values: {shown}")
     if is_text(kind):
-        if len(values) > MOST_LABELS:
+        if len(values) > MAX_LABELS:
             raise ValueError(
-                f"the target {target!r} is text with more than {MOST_LABELS} values ({shown}, ...), which looks like "
+                f"the target {target!r} is text with more than {MAX_LABELS} values ({shown}, ...), which looks like "
                 "names; if they are classes, add --loss softmax"
             )
         return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}{more}")
@@ -181,7 +186,7 @@ def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataTyp
     values: set[object] = set()
     rows, kind = 0, table.schema.field(target).type
     text = is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
-    most = MOST_LABELS if text else 2
+    most = MAX_LABELS if text else 2
     for batch in table.chunks([target]):
         column = batch.column(0)
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -213,8 +218,8 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
 def _questions(schema: Schema) -> list[str]:
     """The remarks of an inferred schema that ask the user something, one line each."""
     asked = [f"remark: {name}: {why}" for name, why in schema.reasons.items() if asks(why)]
-    more = len(asked) - MOST_REMARKS
-    return asked[:MOST_REMARKS] + ([f"... and {more:,} more remarks; splinefm schema prints all"] if more > 0 else [])
+    more = len(asked) - MAX_REMARKS
+    return asked[:MAX_REMARKS] + ([f"... and {more:,} more remarks; splinefm schema prints all"] if more > 0 else [])
 
 
 def _with_crosses(schema: Schema, given: list[str]) -> Schema:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array
 from splinefm._files import check_writable
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import STANDARD, open_table, refuse_overwriting
@@ -68,7 +68,7 @@ def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str
     return found
 
 
-def _describe(fitted: Fitted, ids: list[Any], scores: npt.NDArray[np.float32]) -> list[dict[str, Any]]:
+def _describe(fitted: Fitted, ids: list[Any], scores: Float32Array) -> list[dict[str, Any]]:
     items = [{"id": item, "score": score} for item, score in zip(ids, scores.tolist(), strict=True)]
     if fitted.loss.of_class is None:
         for item, value in zip(items, fitted.loss.predict(scores.astype(np.float64)).tolist(), strict=True):

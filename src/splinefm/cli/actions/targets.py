@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import number
 from splinefm.encode.inference import LOOK_AT
 from splinefm.encode.tables.table import Table
@@ -41,7 +41,7 @@ def suggest_loss(table: Table, target: str) -> Choice | None:
     return suggest_for(target, y[np.isfinite(y)])
 
 
-def suggest_for(target: str, y: npt.NDArray[np.float64]) -> Choice | None:
+def suggest_for(target: str, y: FloatArray) -> Choice | None:
     """Suggest a loss for numbers, or None if the squared loss is fine.
 
     Examples

@@ -59,7 +59,7 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     estimator = _estimator(fit, model, schema, validation, choice.loss)
     given = {**fit.sizes, **fit.training}
     searched = ("k", "third", "batch_size", "learning_rate", "l2", "smoothness")
-    from splinefm.tune.tune import tune
+    from splinefm.tuning.search import tune
 
     tuned = tune(
         estimator,

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray
 from splinefm.cli.segments import Segments, parse_segments, unknown_field
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.tables.open import open_data, require_columns
@@ -28,8 +27,6 @@ BACKGROUND_ROWS = 100_000
 _GRID, _SIDE, _CATEGORIES = 201, 51, 1000
 _PRINTED_GRID, _PRINTED_SIDE, _PRINTED_CATEGORIES = 11, 7, 20
 _PRINTED_VALUES = 31  # hours, days of a month: known values of a curve
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from splinefm.fit.evaluation import Evaluation
     from splinefm.train.metrics import GroupCalibration
 
-MOST_GROUPS = 30
+MAX_GROUPS = 30
 
 Target = Annotated[
     str | None,
@@ -51,7 +51,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def _print_groups(by: str, groups: list[GroupCalibration]) -> None:
-    heavy = sorted(groups, key=lambda group: -group.weight)[:MOST_GROUPS]
+    heavy = sorted(groups, key=lambda group: -group.weight)[:MAX_GROUPS]
     least = heavy[-1].weight
     rows = [
         [
@@ -63,7 +63,7 @@ def _print_groups(by: str, groups: list[GroupCalibration]) -> None:
         ]
         for group in groups
         if group.weight >= least
-    ][:MOST_GROUPS]
+    ][:MAX_GROUPS]
     print_table([by, ">weight", ">predicted", ">measured", ">error"], rows, f"calibration by {by!r}")
     if len(groups) > len(rows):
         print_lines(f"The {len(rows)} values with the most weight of {len(groups):,}; --json has all.")

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._core import uniform_splines
 from splinefm.encode.bases.functions import Bins, Fourier, Polynomial, Powers
-from splinefm.encode.bases.splines import BSpline, FloatArray, IntArray, MultiResolution, Windows, whole
+from splinefm.encode.bases.splines import BSpline, MultiResolution, Windows, whole
 from splinefm.encode.slots import expand_windows
 
 
@@ -46,7 +46,7 @@ BASES = (BSpline, MultiResolution, Bins, Polynomial, Fourier, Powers)
 """The bases that can be written to a file."""
 
 
-def write_windows(basis: Basis, u: FloatArray, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+def write_windows(basis: Basis, u: FloatArray, first: int, start: Int32Array, weight: Array) -> None:
     """Write the starts at u, counted from `first`, and the weights into arrays, such as some columns of slots.
 
     Examples
@@ -100,7 +100,6 @@ def smoothing(basis: Basis, order: int) -> tuple[float, ...]:
 
 # Tensor products of bases: all products of their functions, the last basis fastest.
 
-FloatArray = npt.NDArray[np.float64]
 GRID = 2048
 """Parts of [0, 1] for functions of which only the values are known."""
 

@@ -8,14 +8,15 @@ from typing import Literal
 
 import numpy as np
 
+from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count, check_increasing
 from splinefm._memory import check_memory
-from splinefm.encode.bases.splines import FloatArray, Windows
+from splinefm.encode.bases.splines import Windows
 from splinefm.encode.transforms.transform import Transform
 
 # The most functions of such a basis, since that many weights stand for one value.
-MOST_EVERYWHERE = 1 << 16
+MAX_EVERYWHERE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Polynomial:
     family: Literal["bernstein", "chebyshev", "legendre"] = "bernstein"
 
     def __post_init__(self) -> None:
-        check_count("degree", self.degree, 0, MOST_EVERYWHERE)
+        check_count("degree", self.degree, 0, MAX_EVERYWHERE)
         check_choice("family", self.family, ("bernstein", "chebyshev", "legendre"))
 
     @property
@@ -86,7 +87,7 @@ class Fourier:
     order: int = 4
 
     def __post_init__(self) -> None:
-        check_count("order", self.order, 1, MOST_EVERYWHERE)
+        check_count("order", self.order, 1, MAX_EVERYWHERE)
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
-from splinefm.encode.bases.splines import BSpline, FloatArray, MultiResolution
+from splinefm.encode.bases.splines import BSpline, MultiResolution
 
 _FOURIER_DEGREE = 7
 _HIGHEST_POWER = 12

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_count, check_increasing
 from splinefm._core import uniform_splines
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
-Windows = tuple[IntArray, FloatArray]
+Windows = tuple[Int32Array, FloatArray]
 MAX_DEGREE = 5
 # Derivatives are penalized by t = 20 u: the penalty on 20 segments is then the plain sum of squared differences, and
 # one number is a fair strength for all orders.
@@ -206,14 +204,14 @@ def smoothing_weight(segments: int, order: int) -> float:
     return float(min((segments / UNIT_SEGMENTS) ** (2 * order - 1), STIFFEST / 4**order))
 
 
-def cardinal_splines(u: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:
+def cardinal_splines(u: FloatArray, segments: int, degree: int) -> tuple[Int32Array, FloatArray]:
     """Uniform B-splines: first active function, shape (n,), and the degree + 1 weights, shape (n, degree + 1)."""
     start, weight = np.empty(len(u), np.int32), np.empty((len(u), degree + 1))
     uniform_splines(np.ascontiguousarray(u, np.float64), segments, degree, 0, start, weight)
     return start, weight
 
 
-def cox_de_boor(u: FloatArray, knots: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:
+def cox_de_boor(u: FloatArray, knots: FloatArray, segments: int, degree: int) -> tuple[Int32Array, FloatArray]:
     """B-splines on any knots: first active function and the degree + 1 weights."""
     inner = knots[degree + 1 : degree + segments]
     start = np.searchsorted(inner, u, side="right").astype(np.int32)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Single
 from splinefm.encode.slots import expand_windows
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def first_feature(item: Single) -> int:
@@ -24,7 +22,7 @@ def first_feature(item: Single) -> int:
     return item.layout.n_features - len(item.vocabulary or ())
 
 
-def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
+def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> IndexArray:
     """Positions in the vocabulary of the most frequent categories, in the order to show them.
 
     `counts` are the training rows of all features of the field. Without them the order of the vocabulary counts: the
@@ -82,19 +80,19 @@ def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
     return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
 
 
-def active_features(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def active_features(item: Field, column: pa.Array) -> tuple[Int32Array, FloatArray]:
     """Active features inside the field, and their weights; both of shape (n, weights)."""
     start, weight = item.encode(column)
     return expand_windows(start, item.layout.widths), weight
 
 
-def features_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def features_on_axis(item: Field, column: pa.Array) -> tuple[Int32Array, FloatArray]:
     """The same for values along the axis of the field, such as hours for the hour of a date."""
     start, weight = encode_on_axis(item, column)
     return expand_windows(start, item.layout.widths), weight
 
 
-def encode_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def encode_on_axis(item: Field, column: pa.Array) -> tuple[Int32Array, FloatArray]:
     """Features inside the field and weights of values along its axis."""
     return item.encode_values(values_on_axis(item, column))
 

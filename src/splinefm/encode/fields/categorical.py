@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
 from splinefm._wording import as_field, number_of
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
-from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
 from splinefm.encode.tables.columns import Categories, as_categories
 from splinefm.encode.tables.spelling import VALUES, Values, canonical, find_values
-from splinefm.encode.transforms.sketch import FloatArray
 
 _WORDS = ("category", "categories")
 
@@ -208,11 +208,11 @@ class Categorical:
         """The names of a column, as they are spelled there."""
         return as_categories(column, self.column, widened=self.values == "text")
 
-    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
         """Features inside the field, shape (n, 1), and weights, shape (n, 1)."""
         return self.encode_values(self.read(column))
 
-    def encode_values(self, values: Categories) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Categories) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of names."""
         names, codes = values
         feature, weight = self.look_up(names)
@@ -228,7 +228,7 @@ class Categorical:
             feature, weight = np.where(absent, np.int32(0), feature), np.where(absent, 1.0, weight)
         return feature[:, None], weight[:, None]
 
-    def encode_into(self, values: Categories, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+    def encode_into(self, values: Categories, first: int, start: Int32Array, weight: Array) -> None:
         """Write features, counted from `first`, and weights of names into arrays, such as some columns of slots.
 
         The weights are 1 before, and written only where names may have others.
@@ -241,11 +241,11 @@ class Categorical:
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)
 
-    def find(self, names: pa.LargeStringArray) -> IntArray:
+    def find(self, names: pa.LargeStringArray) -> Int32Array:
         """Position of each name in the vocabulary, in any spelling; -1 where it is not there."""
         return self._fitted().find(names, self.spelling)
 
-    def look_up(self, names: pa.LargeStringArray) -> tuple[IntArray, FloatArray]:
+    def look_up(self, names: pa.LargeStringArray) -> tuple[Int32Array, FloatArray]:
         """Feature and weight of each name; nulls get some feature, to be overwritten."""
         found = self.find(names)
         feature = found + np.int32(self.n_tokens)
@@ -255,7 +255,7 @@ class Categorical:
             self._assign_unseen(names, unknown, feature, weight)
         return feature, weight
 
-    def _assign_unseen(self, names: pa.LargeStringArray, at: Any, feature: IntArray, weight: FloatArray) -> None:
+    def _assign_unseen(self, names: pa.LargeStringArray, at: Any, feature: Int32Array, weight: FloatArray) -> None:
         first = self.first_unseen
         feature[at] = first
         if self.unseen == "neutral":
@@ -289,7 +289,7 @@ class Categorical:
         names = [token.name for token in self.tokens()] + [f"= {name}" for name in self._fitted().names.to_pylist()]
         return names or ["no category"]
 
-    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    def display_order(self, positions: npt.ArrayLike) -> IndexArray:
         """Positions in the vocabulary in the order to show them: numbers by size, days, months, dates; else as given.
 
         Examples

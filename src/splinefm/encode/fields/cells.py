@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import BoolArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
 from splinefm.encode.tables.columns import Categories, one_array
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 # Of the hash: products of a feature and a multiplier stay below 2**62.
 PRIME, MULTIPLIERS = 2_147_483_647, (1_000_003, 998_244_353, 1_367_130_551)
 
@@ -37,7 +35,7 @@ class Cells:
     array([ 1, -1], dtype=int32)
     """
 
-    features: Int32
+    features: Int32Array
 
     def __len__(self) -> int:
         return len(self.features)
@@ -51,11 +49,11 @@ class Cells:
     def __hash__(self) -> int:
         return hash((len(self), self.features[:1].tobytes()))
 
-    def find(self, features: Int32) -> Int32:
+    def find(self, features: Int32Array) -> Int32Array:
         """Position of each combination, -1 where it is not kept."""
         if not len(self):
             return np.full(len(features), -1, np.int32)
-        inside: npt.NDArray[np.bool_] = np.all(features < self._sizes, axis=1)
+        inside: BoolArray = np.all(features < self._sizes, axis=1)
         keys = self._keys(np.where(inside[:, None], features, 0))
         if self._direct is not None:
             found = self._direct[keys]
@@ -66,17 +64,17 @@ class Cells:
         return np.where(inside, found, np.int32(-1)).astype(np.int32)
 
     @cached_property
-    def _sizes(self) -> Int64:
+    def _sizes(self) -> Int64Array:
         return np.asarray(self.features.max(axis=0), np.int64) + 1
 
-    def _keys(self, features: Int32) -> Int64:
-        keys: Int64 = features[:, 0].astype(np.int64)
+    def _keys(self, features: Int32Array) -> Int64Array:
+        keys: Int64Array = features[:, 0].astype(np.int64)
         for part in range(1, features.shape[1]):
             keys = keys * self._sizes[part] + features[:, part]
         return keys.astype(np.int64, copy=False)
 
     @cached_property
-    def _direct(self) -> Int32 | None:
+    def _direct(self) -> Int32Array | None:
         """Position by key, where that is a small table."""
         n_keys = math.prod(self._sizes.tolist())
         if n_keys >= 1 << 63:
@@ -91,12 +89,12 @@ class Cells:
         return table
 
     @cached_property
-    def _sorted(self) -> tuple[Int64, Int32]:
+    def _sorted(self) -> tuple[Int64Array, Int32Array]:
         keys = self._keys(self.features)
         order = np.argsort(keys, kind="stable").astype(np.int32)
         return keys[order], order
 
-    def __getstate__(self) -> dict[str, Int32]:
+    def __getstate__(self) -> dict[str, Int32Array]:
         """The features, without what is derived from them on demand."""
         return {"features": self.features}
 
@@ -114,7 +112,7 @@ def listed_cells(cells: Sequence[Sequence[int]], name: str) -> Cells:
     return Cells(features.astype(np.int32) if len(features) else np.zeros((0, 2), np.int32))
 
 
-def hash_cells(features: Int32, buckets: int) -> Int32:
+def hash_cells(features: Int32Array, buckets: int) -> Int32Array:
     """A bucket for each combination of features, the same on every machine.
 
     Examples
@@ -164,7 +162,7 @@ class CellCounts:
         for piece in other.pieces:
             self._add(piece)
 
-    def every(self) -> tuple[list[pa.LargeStringArray], Int64]:
+    def every(self) -> tuple[list[pa.LargeStringArray], Int64Array]:
         """All combinations, one array of names per part with nulls for missing values, and their rows."""
         if not self.pieces:
             return [pa.nulls(0, pa.large_string())] * self.n_parts, np.zeros(0, np.int64)
@@ -219,7 +217,7 @@ class CrossStatistics:
         self.cells.merge(other.cells)
 
 
-def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64]:
+def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64Array]:
     """Distinct names, and the code of each row: -1 for missing values."""
     if categories.codes is not None:
         if len(categories.names) <= len(categories.codes):

@@ -8,24 +8,23 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis, levels_of, product_widths, tensor_product
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, Int32, hash_cells, listed_cells
+from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
-from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
+from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.columns import Categories
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.encode.transforms.sketch import FloatArray
 
 Part = Numerical | Categorical
 SEPARATOR, VALUES = " × ", " (values)"
-MOST_PARTS, MIN_COUNT = 3, 10
+MAX_PARTS, MIN_COUNT = 3, 10
 # Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
 SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
 
@@ -103,7 +102,7 @@ class Cross:
                 raise ValueError(f"a cross takes names of fields, sf.Numerical and sf.Categorical; got {part!r}")
         names = [part if isinstance(part, str) else part.name for part in chosen]
         is_single = len(names) == 1 and isinstance(chosen[0], Categorical)
-        if not (is_single or 2 <= len(names) <= MOST_PARTS) or len(set(names)) < len(names):
+        if not (is_single or 2 <= len(names) <= MAX_PARTS) or len(set(names)) < len(names):
             raise ValueError(f"a cross takes two or three different fields, or one sf.Categorical; got {names}")
         name = name or (SEPARATOR.join(names) if len(names) > 1 else f"{names[0]}{VALUES}")
         check_choice("name of a field", name, None)
@@ -266,14 +265,14 @@ class Cross:
         every = np.concatenate([self.cells.features.reshape(-1, found.shape[1]), new])  # an empty list has two parts
         return replace(cross, cells=Cells(every)) if len(new) else cross
 
-    def _frequent(self, counts: CellCounts) -> tuple[Int32, FloatArray, int]:
+    def _frequent(self, counts: CellCounts) -> tuple[Int32Array, FloatArray, int]:
         """Combinations of known categories with enough rows, the most frequent first; their rows, and all others."""
         features, rows = self._counted(counts)
         known = (features >= 0).all(axis=1) & (rows >= self.min_count)
         order = np.lexsort((*features[known].T[::-1], -rows[known]))
         return features[known][order], rows[known][order], int(rows.sum() - rows[known].sum())
 
-    def _counted(self, counts: CellCounts) -> tuple[Int32, FloatArray]:
+    def _counted(self, counts: CellCounts) -> tuple[Int32Array, FloatArray]:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
@@ -303,15 +302,15 @@ class Cross:
         """The values of the parts, given a column for each."""
         return [part.read(column) for part, column in zip(self.fields, columns, strict=True)]
 
-    def encode(self, columns: Sequence[pa.Array]) -> tuple[IntArray, FloatArray]:
+    def encode(self, columns: Sequence[pa.Array]) -> tuple[Int32Array, FloatArray]:
         """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
         return self.encode_values(self.read(columns))
 
-    def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Sequence[Any]) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
         return self.encode_positions(self.positions(values))
 
-    def encode_into(self, values: Sequence[Any], first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+    def encode_into(self, values: Sequence[Any], first: int, start: Int32Array, weight: Array) -> None:
         """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)
@@ -330,7 +329,7 @@ class Cross:
         u, ordinary = self._transformed(i, values)
         return np.where(ordinary, u, np.nan)
 
-    def encode_positions(self, positions: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+    def encode_positions(self, positions: Sequence[Any]) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights, from the result of `positions`."""
         n = len(positions[0])
         cell = np.zeros(n, np.int32)
@@ -359,7 +358,7 @@ class Cross:
         ordinary = token == ORDINARY
         return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
-    def category(self, i: int, values: Categories) -> Int32:
+    def category(self, i: int, values: Categories) -> Int32Array:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
         part = self.fields[i]
         assert isinstance(part, Categorical)
@@ -368,7 +367,7 @@ class Cross:
         has_none = part.is_unseen(feature) | (weight[:, 0] == 0.0)
         return np.where(has_none, np.int32(-1), feature).astype(np.int32)
 
-    def cell(self, features: Int32) -> Int32:
+    def cell(self, features: Int32Array) -> Int32Array:
         """The combination of each row of features of the categorical parts, -1 where it has no features."""
         known = (features >= 0).all(axis=1)
         if self.buckets is not None:
@@ -401,12 +400,11 @@ def _shape_words(cross: Cross) -> str:
 
 # The features of a cross, part by part: products of weights that were fixed, averaged or left open apart.
 #
-# A row of a cross has the products of the weights of its parts. Where some columns are fixed, some averaged over rows of
-# a table and others vary, each *group* of parts has weights of its own: combinations of features of its parts, for every
-# resolution. `product` joins them to features of the cross.
+# A row of a cross has the products of the weights of its parts. Where some columns are fixed, some averaged over rows
+# of a table and others vary, each *group* of parts has weights of its own: combinations of features of its parts, for
+# every resolution. `product` joins them to features of the cross.
 
-FloatArray = npt.NDArray[np.float64]
-Level = tuple[IntArray, FloatArray]
+Level = tuple[Int32Array, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -452,7 +450,7 @@ def encode_part(cross: Cross, i: int, values: Any) -> PartGroup:
     return position_group(cross, i, cross.position(i, values))
 
 
-def position_group(cross: Cross, i: int, position: npt.NDArray[Any]) -> PartGroup:
+def position_group(cross: Cross, i: int, position: Array) -> PartGroup:
     """The weights of a part at positions; see `Cross.positions`."""
     if i in cross.categories:
         return category_group(cross, i, position)
@@ -461,7 +459,7 @@ def position_group(cross: Cross, i: int, position: npt.NDArray[Any]) -> PartGrou
     return PartGroup((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
-def category_group(cross: Cross, i: int, feature: IntArray) -> PartGroup:
+def category_group(cross: Cross, i: int, feature: Int32Array) -> PartGroup:
     """The weights of a categorical part with the given features, -1 for unknown categories."""
     level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
     return PartGroup((i,), (level,) * len(cross.levels))
@@ -516,7 +514,7 @@ def _joint(levels: Sequence[Level]) -> Level:
     return features, weight
 
 
-def _flat(features: IntArray, weight: FloatArray) -> Level:
+def _flat(features: Int32Array, weight: FloatArray) -> Level:
     return features.reshape(-1, features.shape[2]), weight.ravel()
 
 
@@ -579,7 +577,7 @@ def product(cross: Cross, groups: Sequence[PartGroup]) -> Level:
     first, parts = 0, []
     for level, sizes in enumerate(cross.level_sizes):
         shape = (n, *(group.levels[level][1].shape[1] for group in groups))
-        of_part: dict[int, IntArray] = {}
+        of_part: dict[int, Int32Array] = {}
         weight: Any = np.ones(1)
         for axis, group in enumerate(groups):
             features, weights = group.levels[level]
@@ -598,7 +596,7 @@ def product(cross: Cross, groups: Sequence[PartGroup]) -> Level:
     return features.astype(np.int32), weights
 
 
-def _cells(cross: Cross, features: list[IntArray]) -> IntArray:
+def _cells(cross: Cross, features: list[Int32Array]) -> Int32Array:
     each = np.broadcast_arrays(*features)
-    cell: IntArray = cross.cell(np.stack([values.ravel() for values in each], axis=1)).reshape(each[0].shape)
+    cell: Int32Array = cross.cell(np.stack([values.ravel() for values in each], axis=1)).reshape(each[0].shape)
     return cell

@@ -6,14 +6,12 @@ from math import factorial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.transform import Transform
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def scipy_spline(basis: BSpline, values: FloatArray) -> Any:

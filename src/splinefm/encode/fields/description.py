@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows, step_window
 from splinefm.encode.fields.numerical import Comparison, Numerical
 from splinefm.encode.transforms.pieces import Pieces, raw_edges, transform_pieces
-from splinefm.encode.transforms.sketch import FloatArray
 from splinefm.encode.transforms.transform import TRANSFORMS
 
 

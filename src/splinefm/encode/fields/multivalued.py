@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.fields.categorical import Categorical, Unseen
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary
-from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import Categories, Lists, as_lists
 from splinefm.encode.tables.spelling import Values
-from splinefm.encode.transforms.sketch import FloatArray
 
 LONGEST_LIST = 64
 
@@ -114,11 +114,11 @@ class MultiValued:
         """The elements of a column, as they are spelled there."""
         return as_lists(column, self.column, self.separator)
 
-    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights, both of shape (n, max_length); unused ones weigh 0."""
         return self.encode_values(self.read(column))
 
-    def encode_values(self, values: Lists) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Lists) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of lists of names."""
         length, n = self._fitted_length(), len(values.missing)
         start = np.zeros((n, length), np.int32)
@@ -135,7 +135,7 @@ class MultiValued:
             start[values.missing, 0], weight[values.missing, 0] = 0, 1.0
         return start, weight
 
-    def encode_into(self, values: Lists, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+    def encode_into(self, values: Lists, first: int, start: Int32Array, weight: Array) -> None:
         """Write features, counted from `first`, and weights of lists into arrays, such as some columns of slots."""
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)
@@ -148,7 +148,7 @@ class MultiValued:
         """What each feature stands for."""
         return self.elements.feature_names()
 
-    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    def display_order(self, positions: npt.ArrayLike) -> IndexArray:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
         return self.elements.display_order(positions)
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.bases.basis import Basis, supports, write_windows
 from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
+from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import (
     STRAY,
@@ -34,10 +34,8 @@ from splinefm.encode.tables.columns import (
 from splinefm.encode.tables.dates import PARTS, Part, check_unit, find_zone, take_part
 from splinefm.encode.transforms.choice import choose_transform
 from splinefm.encode.transforms.scaling import MinMax
-from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
+from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.encode.transforms.transform import Transform
-
-FloatArray = npt.NDArray[np.float64]
 
 # The order is that of `Rule::Sign` in cpp/scorer/number_field.hpp.
 SIGNS = ("==", "<", "<=", ">", ">=")
@@ -62,7 +60,7 @@ class Comparison(NamedTuple):
     sign: str
     number: float
 
-    def matches(self, x: FloatArray) -> npt.NDArray[np.bool_]:
+    def matches(self, x: FloatArray) -> BoolArray:
         """Whether each value matches; NaN matches nothing."""
         return np.asarray(_OPERATORS[self.sign](x, self.number))
 
@@ -278,7 +276,7 @@ class Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
         return self
 
-    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
         """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
         return self.encode_values(self.read(column))
 
@@ -296,14 +294,14 @@ class Numerical:
         """Values along the field's axis: numbers are values of the part, while dates have them."""
         return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
 
-    def encode_values(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, x: FloatArray) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of numbers."""
         widths = self.layout.widths
         start, weight = np.empty((len(x), len(widths)), np.int32), np.empty((len(x), sum(widths)))
         self.encode_into(x, 0, start, weight)
         return start, weight
 
-    def encode_into(self, x: FloatArray, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+    def encode_into(self, x: FloatArray, first: int, start: Int32Array, weight: Array) -> None:
         """Write features, counted from `first`, and weights of numbers into arrays, such as some columns of slots."""
         token = self.tokens(x)
         if token is not None:
@@ -321,7 +319,7 @@ class Numerical:
             weight[special] = 0.0
             weight[special, 0] = 1.0
 
-    def tokens(self, x: FloatArray) -> IntArray | None:
+    def tokens(self, x: FloatArray) -> Int32Array | None:
         """Token of each value, or `ORDINARY`; None where all are ordinary."""
         finite = np.isfinite(x)
         if not self.special and finite.all():
@@ -368,7 +366,7 @@ class Numerical:
         """Sum of the weights of each feature over the training rows; as exact as the summary of the values."""
         return self._totals(statistics, lambda weight: weight)
 
-    def _totals(self, statistics: NumericalStatistics, of: Callable[[FloatArray], npt.NDArray[Any]]) -> FloatArray:
+    def _totals(self, statistics: NumericalStatistics, of: Callable[[FloatArray], Array]) -> FloatArray:
         """Sums over the training rows of a function of the weights, which is 1 for a weight of 1."""
         tokens = statistics.special_rows
         if self.missing == "token":

@@ -1,4 +1,4 @@
-"""The order in which people expect categories that are numbers, booleans, days, months or dates."""
+"""Vocabularies: counts of categories that can be merged, their order, and the feature of each category."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import FloatArray, IndexArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm._core import StringTable, count_strings
 from splinefm.encode.tables.arrow import scalar, to_arrow, to_numpy
 from splinefm.encode.tables.columns import Categories, one_array, text_buffers
 from splinefm.encode.tables.spelling import Values, canonical
+
+# The order in which people expect categories that are numbers, booleans, days, months or dates.
 
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DATE = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?$"
@@ -35,10 +38,10 @@ _MONTHS = [
 ]
 _WORDS = tuple({word[:cut]: i for i, word in enumerate(words) for cut in (3, None)} for words in (_DAYS, _MONTHS))
 _ORDERED_WORDS = ({"false": 0, "true": 1}, *_WORDS)
-_MOST_WORDS = 100
+_MAX_WORDS = 100
 
 
-def natural_ranks(names: pa.LargeStringArray) -> npt.NDArray[np.intp] | None:
+def natural_ranks(names: pa.LargeStringArray) -> IndexArray | None:
     """The ranks of names in the order of what they mean; None where they mean nothing that has an order.
 
     Numbers by size, false before true, days from Monday to Sunday, months from January to December (in English, whole
@@ -61,7 +64,7 @@ def natural_ranks(names: pa.LargeStringArray) -> npt.NDArray[np.intp] | None:
     return None
 
 
-def _numbers(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
+def _numbers(names: pa.LargeStringArray) -> FloatArray:
     """The number of each name, NaN where it is none."""
     keys = np.full(len(names), np.nan)
     numeric = to_numpy(pc.match_substring_regex(names, _NUMBER))
@@ -69,7 +72,7 @@ def _numbers(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
     return keys
 
 
-def _dates(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
+def _dates(names: pa.LargeStringArray) -> FloatArray:
     """The rank of each name among those that are dates, whose text sorts by time; NaN where it is none."""
     keys = np.full(len(names), np.nan)
     dates = to_numpy(pc.match_substring_regex(names, _DATE))
@@ -77,9 +80,9 @@ def _dates(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
     return keys
 
 
-def _words(names: pa.LargeStringArray) -> list[npt.NDArray[np.float64]]:
+def _words(names: pa.LargeStringArray) -> list[FloatArray]:
     """For each set of ordered words the rank of each name, NaN where it is none of them."""
-    if len(names) > _MOST_WORDS:
+    if len(names) > _MAX_WORDS:
         return []
     lower = [name.lower() for name in names.to_pylist()]
     return [np.array([ranks.get(name, np.nan) for name in lower], np.float64) for ranks in _ORDERED_WORDS]
@@ -87,7 +90,6 @@ def _words(names: pa.LargeStringArray) -> list[npt.NDArray[np.float64]]:
 
 # Counts of categories that can be merged, and vocabularies that look them up.
 
-IntArray = npt.NDArray[np.int32]
 # Below this many pending entries a merge is not worth its overhead.
 _PENDING = 1 << 16
 _SHOWN = 3  # names that are printed
@@ -123,7 +125,7 @@ class CategoryCounts:
         for piece in other.pieces:
             self._add(piece["name"], piece["count"])
 
-    def frequent(self, min_count: int) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+    def frequent(self, min_count: int) -> tuple[pa.LargeStringArray, Int64Array]:
         """Categories with at least `min_count` rows and their counts; the most frequent first, ties by name."""
         whole = self._merged()
         if min_count > 1:  # else a copy of everything
@@ -131,7 +133,7 @@ class CategoryCounts:
         whole = whole.sort_by([("count", "descending"), ("name", "ascending")])
         return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
 
-    def every(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+    def every(self) -> tuple[pa.LargeStringArray, Int64Array]:
         """All categories and their counts, in no particular order."""
         whole = self._merged()
         return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
@@ -198,7 +200,7 @@ class Vocabulary:
         # Equality is by content, which may be millions of names: their number and the ends tell most of them apart.
         return hash((len(self), *(self.names[i].as_py() for i in (0, -1) if len(self))))
 
-    def find(self, names: pa.LargeStringArray, values: Values = "text") -> IntArray:
+    def find(self, names: pa.LargeStringArray, values: Values = "text") -> Int32Array:
         """Position of each name, -1 where it is not known (an absent name is looked up as "").
 
         With `values` the names of the vocabulary are canonical, and names are looked up in any spelling.
@@ -211,14 +213,14 @@ class Vocabulary:
             found[unknown] = again[to_numpy(coded.indices.fill_null(scalar(-1, np.int32)))]
         return found
 
-    def write(self, names: pa.LargeStringArray, first: int, unknown: int, out: IntArray) -> int:
+    def write(self, names: pa.LargeStringArray, first: int, unknown: int, out: Int32Array) -> int:
         """Write `first` + the position of each name as it is spelled, or `unknown`; returns how many are not known."""
         return self._table.find_into(*text_buffers(names), first, unknown, out)
 
-    def _find(self, names: pa.LargeStringArray) -> IntArray:
+    def _find(self, names: pa.LargeStringArray) -> Int32Array:
         return self._table.find(*text_buffers(names))
 
-    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    def display_order(self, positions: npt.ArrayLike) -> IndexArray:
         """Positions in the order to show them: of numbers, days, .. (see `natural_ranks`), or else as given."""
         given = np.asarray(positions, np.intp)
         return given if self._ranks is None else given[np.argsort(self._ranks[given], kind="stable")]
@@ -229,7 +231,7 @@ class Vocabulary:
         return self._ranks is not None
 
     @cached_property
-    def _ranks(self) -> npt.NDArray[np.intp] | None:
+    def _ranks(self) -> IndexArray | None:
         return natural_ranks(self.names)
 
     @cached_property
@@ -241,7 +243,7 @@ class Vocabulary:
         return {"names": self.names}
 
 
-def _sum_by_name(names: pa.LargeStringArray, counts: npt.NDArray[np.int64]) -> pa.Table:
+def _sum_by_name(names: pa.LargeStringArray, counts: Int64Array) -> pa.Table:
     """Distinct names with the sum of their counts, in the order of their first occurrence.
 
     The compiled table of strings takes a fraction of the memory of Arrow's dictionaries.

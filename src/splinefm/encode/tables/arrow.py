@@ -1,8 +1,4 @@
-"""NumPy arrays as Arrow arrays and back, by way of their buffers.
-
-`pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` import pandas wherever it is installed, to see whether they were
-handed something of it. That is 0.3 s of every new process, a fifth of a first fit, and of no use to plain arrays.
-"""
+"""NumPy arrays as Arrow arrays and back, and columns that Arrow has no plain type for."""
 
 from __future__ import annotations
 
@@ -16,11 +12,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_MOST_TEXT = 1 << 24  # bytes; pyarrow needs less memory on the way, and for so much text the import is not what counts
+from splinefm._arrays import Array, BoolArray
+
+# NumPy arrays as Arrow arrays and back, by way of their buffers.
+#
+# `pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` import pandas wherever it is installed, to see whether they
+# were handed something of it. That is 0.3 s of every new process, a fifth of a first fit, and of no use to plain
+# arrays.
+
+_MAX_TEXT = 1 << 24  # bytes; pyarrow needs less memory on the way, and for so much text the import is not what counts
 _UTF_32 = {"little": "utf-32-le", "big": "utf-32-be"}[sys.byteorder]
 
 
-def to_arrow(values: npt.NDArray[Any], *, from_pandas: bool = False) -> pa.Array | pa.ChunkedArray:
+def to_arrow(values: Array, *, from_pandas: bool = False) -> pa.Array | pa.ChunkedArray:
     """`pyarrow.array` of a NumPy array: numbers without a copy where they are contiguous, booleans, text.
 
     Parameters
@@ -42,7 +46,7 @@ def to_arrow(values: npt.NDArray[Any], *, from_pandas: bool = False) -> pa.Array
     if not _is_plain(values):
         return pa.array(values, from_pandas=from_pandas)
     if values.dtype.kind == "U":
-        text = _utf_8(values) if values.nbytes <= _MOST_TEXT else None
+        text = _utf_8(values) if values.nbytes <= _MAX_TEXT else None
         return pa.array(values) if text is None else text
     if values.dtype.kind == "b":
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
@@ -53,7 +57,7 @@ def to_arrow(values: npt.NDArray[Any], *, from_pandas: bool = False) -> pa.Array
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, numbers])
 
 
-def to_numpy(column: pa.Array) -> npt.NDArray[Any]:
+def to_numpy(column: pa.Array) -> Array:
     """Values of an array without nulls; those of numbers are shared with it and cannot be written to.
 
     Examples
@@ -67,7 +71,7 @@ def to_numpy(column: pa.Array) -> npt.NDArray[Any]:
         return np.unpackbits(bits, bitorder="little")[first % 8 :][: len(column)].view(np.bool_)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return np.from_dlpack(column)
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    values: Array = column.to_numpy(zero_copy_only=False)
     return values
 
 
@@ -109,13 +113,13 @@ def from_strings(names: Sequence[str]) -> pa.LargeStringArray:
     return pa.Array.from_buffers(pa.large_string(), len(text), buffers)
 
 
-def _is_plain(values: npt.NDArray[Any]) -> bool:
+def _is_plain(values: Array) -> bool:
     """Whether Arrow can take the buffer as it is; a subclass may have more, such as a mask."""
     dtype = values.dtype
     return type(values) is np.ndarray and dtype.isnative and dtype.itemsize > 0 and dtype.char in "?bhilqBHILQefdU"
 
 
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+def _bits(values: BoolArray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
@@ -153,7 +157,7 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Record
 # Columns that Arrow has no plain type for: their conversion, or the error to raise.
 
 _ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 _MISSING = ("NoneType", "NaTType", "NAType")
 # What polars can hold and Arrow cannot, with a fix.
 _OF_POLARS = {
@@ -318,7 +322,7 @@ def _is_nan(value: object) -> bool:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _of_pandas(column: pa.ExtensionArray) -> Any:

@@ -1,4 +1,4 @@
-"""Numbers that are written as text: `3.5`, `1,234`, `5%`, `$5`, and `3,5` where the comma is the decimal sign."""
+"""One Arrow column -> numbers, category names, or lists of them; with errors in the user's terms."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import BoolArray, FloatArray, IndexArray, Int32Array, Int64Array
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.tables.arrow import from_strings, matches, scalar, to_arrow, to_numpy
 from splinefm.encode.tables.dates import ISO, parse_times, to_seconds
 from splinefm.encode.tables.spelling import float_names
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+# Numbers that are written as text: `3.5`, `1,234`, `5%`, `$5`, and `3,5` where the comma is the decimal sign.
+
 Decimal = Literal[".", ","]
 DECIMALS: tuple[Decimal, ...] = (".", ",")
 _FIRST = 256  # values that tell a column of numbers from other text
@@ -113,8 +114,6 @@ def _undecorated(text: pa.LargeStringArray) -> pa.LargeStringArray:
 def _floats(values: pa.DoubleArray) -> FloatArray:
     return np.asarray(to_numpy(pc.fill_null(values, scalar(np.nan, np.float64))), np.float64)
 
-
-# One Arrow column -> numbers, category names, or lists of them; with errors in the user's terms.
 
 Stray = Literal["error", "missing", "auto"]
 """What is done with text that is not a number or a date; "auto" is "missing" until a fit sees whether there is any."""
@@ -215,7 +214,7 @@ class Categories(NamedTuple):
     """Category names of a column: row i has `names[codes[i]]`; a negative code is a missing value."""
 
     names: pa.LargeStringArray
-    codes: npt.NDArray[np.int32] | None
+    codes: Int32Array | None
     """None where `names` has an entry per row, nulls included."""
 
 
@@ -244,10 +243,10 @@ class Lists(NamedTuple):
     """Lists of category names: row i has `names[offsets[i]:offsets[i + 1]]`."""
 
     names: pa.LargeStringArray
-    offsets: npt.NDArray[np.int64]
-    missing: npt.NDArray[np.bool_]
+    offsets: Int64Array
+    missing: BoolArray
 
-    def positions(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    def positions(self) -> tuple[IndexArray, Int64Array]:
         """The row of each name, and its position in the list there.
 
         Examples
@@ -313,7 +312,7 @@ def is_date(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def text_buffers(strings: pa.LargeStringArray) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     """Offsets and bytes of an Arrow string array, without a copy."""
     _, offsets, text = strings.buffers()
     first = strings.offset
@@ -392,7 +391,7 @@ def _not_numbers(column: pa.Array, name: str) -> str:
     )
 
 
-def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> str:
+def _stray_number(column: pa.Array, stray: BoolArray, name: str) -> str:
     example = column[int(stray.argmax())].as_py()
     if holds_dates(pa.array([example])):
         return (
@@ -406,7 +405,7 @@ def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> 
     )
 
 
-def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, format: str | None) -> str:
+def _stray_date(column: pa.Array, stray: BoolArray, name: str, format: str | None) -> str:
     example = column[int(stray.argmax())].as_py()
     written = "as ISO 8601 says, such as 2024-05-28 or 2024-05-28T13:30" if format is None else f"as {format!r}"
     if format is None and example.strip().isdigit():  # ambiguous as text: 20240528 may be a date as well

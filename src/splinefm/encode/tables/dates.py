@@ -11,10 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm.encode.tables.arrow import matches, scalar, to_arrow, to_numpy
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Part = Literal["trend", "hour", "weekday", "yearday"]
 PARTS: tuple[Part, ...] = ("trend", "hour", "weekday", "yearday")
 
@@ -191,7 +190,7 @@ def check_unit(numbers: FloatArray, name: str) -> None:
     )
 
 
-def _divide(count: npt.NDArray[np.int64], per_second: int) -> FloatArray:
+def _divide(count: Int64Array, per_second: int) -> FloatArray:
     """Seconds, rounded once: a float does not hold every count, and rows have the time itself."""
     if per_second == _PER_SECOND["ns"] and not (count % 1000).any():  # such as columns of pandas
         count, per_second = count // 1000, _PER_SECOND["us"]
@@ -206,7 +205,7 @@ def _local_times(times: pa.Array, zone: str) -> pa.Array:
     """What clocks in a zone show. Arrow knows no changes of clocks after 2037: Python does, and reads those times."""
     local = pc.local_timestamp(times.cast(pa.timestamp(times.type.unit, zone)))
     per_second = _PER_SECOND[times.type.unit]
-    count: npt.NDArray[np.int64] = to_numpy(pc.fill_null(times.cast(pa.int64()), scalar(0, np.int64)))
+    count: Int64Array = to_numpy(pc.fill_null(times.cast(pa.int64()), scalar(0, np.int64)))
     late = count >= _LATE * per_second
     if not late.any():
         return local

@@ -1,4 +1,4 @@
-"""Types of the columns of text files: as the caller asks, or as the beginnings of the files suggest."""
+"""CSV, TSV and other text with a row per line, from files or a stream, read in batches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ import pyarrow as pa
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.names import check_names, quoted
 from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
+
+# Types of the columns of text files: as the caller asks, or as the beginnings of the files suggest.
 
 
 def ordered_types(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -283,8 +285,6 @@ class Continued(io.RawIOBase):
         return len(data)
 
 
-# CSV, TSV and other text with a row per line, from files or a stream, read in batches.
-
 # The spellings that pandas.read_csv reads as missing by default.
 _NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
 _NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
@@ -297,7 +297,7 @@ BLOCK = 8 << 20
 SMALL_BLOCK = 2 << 20
 # Bytes that are read to find the separator.
 _HEAD = 1 << 16
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -614,4 +614,4 @@ def _decoded(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")

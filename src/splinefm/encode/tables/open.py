@@ -1,4 +1,4 @@
-"""Open anything tabular, in memory or in files, as a `Table`."""
+"""Open anything tabular, in memory or in files, as a `Table`; the data of a command."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from splinefm.encode.tables.arrow import convert_column, refuse_types_of_polars
 from splinefm.encode.tables.delimited import from_csv_stream
 from splinefm.encode.tables.names import check_names, missing_column_message, quoted
 from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
+
+# Open anything tabular, in memory or in files, as a `Table`.
 
 _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "

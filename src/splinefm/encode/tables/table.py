@@ -9,9 +9,9 @@ from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Int64Array
 from splinefm._cached import cached_property
 from splinefm.encode.tables.arrow import plain_column, plain_type
 from splinefm.encode.tables.names import check_names, missing_column_message
@@ -22,7 +22,7 @@ _Part = tuple[int, pa.RecordBatch]
 
 # The most pieces of a table that a shuffled batch mixes, fewer for wide tables: an open Parquet column takes about
 # 1.6 MB, because its pages are read whole.
-MOST_OPEN, OPEN_COLUMNS = 8, 160
+MAX_OPEN, OPEN_COLUMNS = 8, 160
 
 
 class Piece(NamedTuple):
@@ -98,7 +98,7 @@ class Table:
 
     def shuffled(
         self, columns: Sequence[str] | None = None, rows: int = 65_536, *, rng: np.random.Generator
-    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+    ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
         """Batches of at most `rows` rows in random order, each with the numbers of its rows in the table.
 
         Every batch mixes rows of several pieces of the table, so that batches resemble each other even if the table is
@@ -124,7 +124,7 @@ class Table:
         True
         """
         schema = self._selected(columns, rows)
-        n_open = max(2, min(MOST_OPEN, OPEN_COLUMNS // len(schema)))
+        n_open = max(2, min(MAX_OPEN, OPEN_COLUMNS // len(schema)))
         rows_each = -(-rows // n_open)
         pieces = [self._numbered_pieces[i] for i in rng.permutation(len(self._numbered_pieces))]
         parts = (_parts(first, read(schema.names), schema, rows_each) for first, read in pieces)
@@ -233,9 +233,7 @@ def _round_robin(pieces: Iterator[Iterator[_Part]], n_open: int) -> Iterator[_Pa
             active.extend(islice(pieces, 1))
 
 
-def _gather(
-    parts: Iterable[_Part], schema: pa.Schema, rows: int
-) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+def _gather(parts: Iterable[_Part], schema: pa.Schema, rows: int) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
     """Parts joined to batches of at most `rows` rows, with the numbers of the rows."""
     waiting: list[_Part] = []
     n = 0

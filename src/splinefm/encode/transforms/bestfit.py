@@ -1,8 +1,4 @@
-"""The minimum of a function of a few numbers, without derivatives.
-
-The steps are those of SciPy's `minimize(method="Nelder-Mead")`. They are written down here because importing
-`scipy.optimize` takes a quarter of a second of every new process, and the fit of a column takes milliseconds.
-"""
+"""BestFitCDF: the CDF of the parametric family that is closest to a column."""
 
 from __future__ import annotations
 
@@ -37,6 +33,11 @@ from splinefm.encode.transforms.points import (
     make_plain,
     mid_ranks,
 )
+
+# The minimum of a function of a few numbers, without derivatives.
+#
+# The steps are those of SciPy's `minimize(method="Nelder-Mead")`. They are written down here because importing
+# `scipy.optimize` takes a quarter of a second of every new process, and the fit of a column takes milliseconds.
 
 
 def nelder_mead(
@@ -112,8 +113,6 @@ def _better_than_worst(at: Callable[[Float], float], points: Float, values: Floa
     inside = attempt(-0.5)
     return inside if inside[1] < values[-1] else None
 
-
-# BestFitCDF: the CDF of the parametric family that is closest to a column.
 
 MAX_POINTS = 1000
 MIN_HELD_OUT = 12  # with fewer distinct values the same points serve for fitting and scoring

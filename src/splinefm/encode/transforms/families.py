@@ -1,9 +1,4 @@
-"""The maximum of the likelihood of a family, in a few steps by its equations.
-
-A table may have thousands of columns, and a simplex evaluates all values of each about seventy times. Each function
-here takes standardized points and their weights, and returns free parameters (see `Distribution.start`), or None where
-the steps do not converge: then the simplex takes over.
-"""
+"""Parametric distributions whose CDF maps a column to [0, 1], and the maximum of their likelihood."""
 
 from __future__ import annotations
 
@@ -16,6 +11,12 @@ import scipy  # loads scipy.special only when a function below first uses it
 
 from splinefm.encode.transforms.points import LARGEST, Float, weighted_quantile
 from splinefm.encode.transforms.scaling import arctan, exp, expm1, log, log1p, power
+
+# The maximum of the likelihood of a family, in a few steps by its equations.
+#
+# A table may have thousands of columns, and a simplex evaluates all values of each about seventy times. Each function
+# here takes standardized points and their weights, and returns free parameters (see `Distribution.start`), or None
+# where the steps do not converge: then the simplex takes over.
 
 _STEPS = 40  # most steps; five to ten are usual where the family fits
 _CLOSE = 1e-5  # of a parameter or its logarithm
@@ -150,7 +151,6 @@ def lomax_maximum(z: Float, weight: Float) -> Params | None:
 # Every family is a standard distribution of z = (x - location) / scale, so its parameters are always
 # (location, scale, *shapes) in the units of the column.
 
-Params: TypeAlias = tuple[float, ...]
 Support: TypeAlias = Literal["real", "positive", "bounded"]
 
 TAIL = 1e-12  # ppf keeps u this far from 0 and 1, where unbounded families are infinite

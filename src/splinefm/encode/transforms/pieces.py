@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.transforms.quantile import Quantile
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.transform import TRANSFORMS, Transform
 
-FloatArray = npt.NDArray[np.float64]
 Function = Callable[[FloatArray], FloatArray]
 Pieces = tuple[FloatArray, FloatArray]
 """Knots, shape (n + 1,), and what is between them; see `transform_pieces`."""
 
 TOLERANCE = 1e-9  # of u
-MOST_PIECES = 8192
+MAX_PIECES = 8192
 _LARGEST = float(np.finfo(np.float64).max)
 _SIGN = np.uint64(1 << 63)
 
@@ -64,7 +64,7 @@ def _follow(function: Function, low: float, high: float) -> Pieces | None:
         wrong &= (middle > left) & (middle < right)  # where no number lies between, both ends are met
         done.append((left[~wrong], cubics[~wrong]))
         n_done += int((~wrong).sum())
-        if n_done + 2 * int(wrong.sum()) > MOST_PIECES:
+        if n_done + 2 * int(wrong.sum()) > MAX_PIECES:
             return None
         left, middle, right = left[wrong], middle[wrong], right[wrong]
         left, right = np.concatenate([left, middle]), np.concatenate([middle, right])

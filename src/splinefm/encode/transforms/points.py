@@ -1,4 +1,4 @@
-"""Weighted points: the sorted distinct values of a column and the rows that each stands for."""
+"""What transforms share: weighted points of a column, ranges, and settings that `fit` fills in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Float: TypeAlias = npt.NDArray[np.float64]
+from splinefm._arrays import FloatArray
+
+# Weighted points: the sorted distinct values of a column and the rows that each stands for.
+
+Float: TypeAlias = FloatArray
 
 LARGEST = 1e290  # values beyond are pulled in, so that a span divided by a rank difference stays finite
 SMALLEST = 1e-300  # the narrowest scale or gap, so that dividing by it stays finite

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import IndexArray
 from splinefm._cached import cached_property
 from splinefm._core import Interpolation
 from splinefm.encode.transforms.points import (
@@ -132,7 +133,7 @@ def _cap_shares(share: Float, cap: float) -> Float:
     return np.minimum(share, level)
 
 
-def _choose_knots(ranks: Float, share: Float, knots: int) -> npt.NDArray[np.intp]:
+def _choose_knots(ranks: Float, share: Float, knots: int) -> IndexArray:
     """Indices of the atoms and of the points nearest to evenly spaced ranks."""
     if len(ranks) <= knots:
         return np.arange(len(ranks))

@@ -1,10 +1,4 @@
-"""Logarithms, exponentials and the like with the same bits on every processor.
-
-NumPy computes them with other code on processors with AVX-512, and rounds some values differently there. That moved
-values on the border of two bins, where T(z) is exactly the cut, into the other bin: a model that was fitted on one
-machine scored them differently on another. So transforms take these functions from the machine's C library, on their
-way from z to u; but for arcsinh, for which new versions of glibc have other code, too.
-"""
+"""MinMax, Log and ArcsinhSquare: a range of raw values, warped by a formula and scaled to [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,11 +9,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._core import elementary
 from splinefm._core import power as _power
 from splinefm.encode.transforms.points import (
     LIMIT,
-    Float,
     check_range,
     check_share,
     distinct_points,
@@ -32,10 +26,15 @@ from splinefm.encode.transforms.points import (
     weighted_quantile,
 )
 
-Float = npt.NDArray[np.float64]
+# Logarithms, exponentials and the like with the same bits on every processor.
+#
+# NumPy computes them with other code on processors with AVX-512, and rounds some values differently there. That moved
+# values on the border of two bins, where T(z) is exactly the cut, into the other bin: a model that was fitted on one
+# machine scored them differently on another. So transforms take these functions from the machine's C library, on their
+# way from z to u; but for arcsinh, for which new versions of glibc have other code, too.
 
 
-def _by_element(compute: Callable[[Float], Float], x: npt.ArrayLike) -> Float:
+def _by_element(compute: Callable[[FloatArray], FloatArray], x: npt.ArrayLike) -> FloatArray:
     x = np.asarray(x, np.float64)
     return compute(np.ascontiguousarray(x.reshape(-1))).reshape(x.shape)
 
@@ -48,12 +47,9 @@ arcsinh = partial(_by_element, partial(elementary, "asinh"))
 arctan = partial(_by_element, partial(elementary, "atan"))
 
 
-def power(x: npt.ArrayLike, exponent: float) -> Float:
+def power(x: npt.ArrayLike, exponent: float) -> FloatArray:
     """Each x to the power of the exponent."""
     return _by_element(lambda z: _power(z, exponent), x)
-
-
-# MinMax, Log and ArcsinhSquare: a range of raw values, warped by a formula and scaled to [0, 1].
 
 
 @dataclass(frozen=True)
@@ -86,13 +82,13 @@ class MinMax:
         low, high = learn_range(values, self.low, self.high)
         return replace(self, low=low, high=high)
 
-    def __call__(self, x: npt.ArrayLike) -> Float:
+    def __call__(self, x: npt.ArrayLike) -> FloatArray:
         return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high))
 
-    def inverse(self, u: npt.ArrayLike) -> Float:
+    def inverse(self, u: npt.ArrayLike) -> FloatArray:
         return from_unit(u, fitted_value(self, self.low), fitted_value(self, self.high))
 
-    def derivative(self, x: npt.ArrayLike) -> Float:
+    def derivative(self, x: npt.ArrayLike) -> FloatArray:
         """dT / dx; 0 beyond the ends."""
         return unit_slope(x, fitted_value(self, self.low), fitted_value(self, self.high))
 
@@ -139,15 +135,15 @@ class Log:
         low, high = learn_range(positive, self.low, self.high)
         return replace(self, shift=shift, low=low, high=high)
 
-    def __call__(self, x: npt.ArrayLike) -> Float:
+    def __call__(self, x: npt.ArrayLike) -> FloatArray:
         shift = fitted_value(self, self.shift)
         return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), lambda z: log(z + shift))
 
-    def inverse(self, u: npt.ArrayLike) -> Float:
+    def inverse(self, u: npt.ArrayLike) -> FloatArray:
         shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
         return from_unit(u, low, high, lambda z: log(z + shift), lambda v: np.exp(v) - shift)
 
-    def derivative(self, x: npt.ArrayLike) -> Float:
+    def derivative(self, x: npt.ArrayLike) -> FloatArray:
         """dT / dx; 0 beyond the ends."""
         shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
         return unit_slope(x, low, high, lambda z: log(z + shift), lambda z: 1.0 / (z + shift))
@@ -193,22 +189,22 @@ class ArcsinhSquare:
         low, high = learn_range(values, self.low, self.high)
         return replace(self, low=low, high=high)
 
-    def __call__(self, x: npt.ArrayLike) -> Float:
+    def __call__(self, x: npt.ArrayLike) -> FloatArray:
         return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), arcsinh_square)
 
-    def inverse(self, u: npt.ArrayLike) -> Float:
+    def inverse(self, u: npt.ArrayLike) -> FloatArray:
         low, high = fitted_value(self, self.low), fitted_value(self, self.high)
         return from_unit(u, low, high, arcsinh_square, lambda w: np.sign(w) * np.sinh(np.sqrt(np.abs(w))))
 
-    def derivative(self, x: npt.ArrayLike) -> Float:
+    def derivative(self, x: npt.ArrayLike) -> FloatArray:
         """dT / dx; 0 beyond the ends."""
         low, high = fitted_value(self, self.low), fitted_value(self, self.high)
         return unit_slope(x, low, high, arcsinh_square, lambda z: 2.0 * np.arcsinh(np.abs(z)) / np.sqrt(1.0 + z**2))
 
 
-def arcsinh_square(x: Float) -> Float:
+def arcsinh_square(x: FloatArray) -> FloatArray:
     """w(x) = sign(x) asinh(|x|)²."""
-    squared: Float = np.sign(x) * arcsinh(np.abs(x)) ** 2
+    squared: FloatArray = np.sign(x) * arcsinh(np.abs(x)) ** 2
     return squared
 
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._core import summarize as summarize_block
 
-FloatArray = npt.NDArray[np.float64]
 CAPACITY = 4096
 
 

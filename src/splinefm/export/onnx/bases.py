@@ -11,8 +11,8 @@ from math import comb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Int64Array
 from splinefm.encode.bases.basis import BASES, step_cuts
 from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
 from splinefm.encode.bases.polynomials import PolynomialWindow, spline_window
@@ -34,7 +34,7 @@ class GraphWindow(NamedTuple):
     weight: str | None
     """Their values, shape (N, width), float; None stands for a single 1."""
     width: int
-    functions: npt.NDArray[np.int64]
+    functions: Int64Array
     """The functions in the order in which `start` counts them."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
@@ -19,8 +19,6 @@ from splinefm.export.onnx.numbers import number_token, read_number
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
-
-Array = npt.NDArray[Any]
 
 
 class _Rows(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -20,13 +20,11 @@ from splinefm.export.onnx.categories import OUTSIDE, category_feature, category_
 from splinefm.export.onnx.crosses import cross_units
 from splinefm.export.onnx.inputs import ColumnInput, list_length
 from splinefm.export.onnx.numbers import number_token, read_number
-from splinefm.model.family import each_output
+from splinefm.model.family.parameters import each_output
 from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
-
-Array = npt.NDArray[Any]
 
 
 def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInput]) -> str:

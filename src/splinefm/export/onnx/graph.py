@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm._checks import is_integer
 
 try:
@@ -21,12 +22,12 @@ except ModuleNotFoundError as error:
         "export to ONNX needs onnx, which is not installed: pip install 'splinefm[onnx]'", name=error.name
     ) from error
 
-Operand = str | float | np.generic | npt.NDArray[Any]
+Operand = str | float | np.generic | Array
 """The name of a value, or a constant: a Python int or float is an int64 or a double."""
 
 OLDEST, NEWEST = 17, int(onnx.defs.onnx_opset_version())
 """The operator sets that graphs can be written for."""
-MOST_BYTES = 2_000_000_000
+MAX_BYTES = 2_000_000_000
 """A file holds at most 2 GiB; the rest is for names and nodes."""
 _ML, _ML_VERSION = "ai.onnx.ml", 2  # the domain of LabelEncoder
 
@@ -129,7 +130,7 @@ class Graph:
         onnx.checker.check_model(model, full_check=True)
         return model
 
-    def _constant(self, value: float | np.generic | npt.NDArray[Any]) -> str:
+    def _constant(self, value: float | np.generic | Array) -> str:
         array = np.asarray(value)
         key = (array.dtype.str, array.tobytes()) if array.ndim == 0 else None
         if key is not None and key in self._scalars:
@@ -143,9 +144,9 @@ class Graph:
 
     def _grow(self, size: int) -> None:
         self._bytes += size
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_BYTES:
             raise ValueError(
-                f"the model takes more than {MOST_BYTES:,} bytes, more than an ONNX file can hold; raise min_count "
+                f"the model takes more than {MAX_BYTES:,} bytes, more than an ONNX file can hold; raise min_count "
                 "of the fields with most categories, or use a smaller k"
             )
 

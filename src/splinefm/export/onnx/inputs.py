@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._arrays import Array
 from splinefm._checks import check_fitted
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
@@ -20,8 +20,6 @@ from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import canonical
 from splinefm.train.fitted import Fitted
-
-Array = npt.NDArray[Any]
 
 NO_INTEGER = int(np.iinfo(np.int64).min)
 """A missing value of a column of integers."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
@@ -23,8 +23,6 @@ from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
-
-Array = npt.NDArray[Any]
 
 
 def export_onnx(

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+from splinefm._arrays import FloatArray
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
 
-FloatArray = npt.NDArray[np.float64]
 
 ERRORS = (1e-11, 1e-10, 1e-9, 1e-8)
 """Most by which a CDF that is made of polynomials is wrong; the first that is possible."""
 _DEGREE = 9  # of these polynomials
-_MOST_PIECES = 1 << 10
+_MAX_PIECES = 1 << 10
 
 
 def count_up_to(g: Graph, x: str, borders: FloatArray) -> str:
@@ -67,7 +67,7 @@ def pieces_of(function: Callable[[FloatArray], FloatArray], low: float, high: fl
         pieces = _halved(function, low, high, error)
         if pieces is not None:
             return pieces
-    raise ValueError(f"it cannot be written as {_MOST_PIECES:,} polynomials of degree {_DEGREE}")
+    raise ValueError(f"it cannot be written as {_MAX_PIECES:,} polynomials of degree {_DEGREE}")
 
 
 def _halved(function: Callable[[FloatArray], FloatArray], low: float, high: float, error: float) -> Pieces | None:
@@ -82,7 +82,7 @@ def _halved(function: Callable[[FloatArray], FloatArray], low: float, high: floa
         powers = to_powers @ function(middle + half * points)
         if np.abs(at_tests @ powers - function(middle + half * tests)).max() < error / 2:
             found.append((begin, powers))
-        elif len(found) + len(waiting) < _MOST_PIECES:
+        elif len(found) + len(waiting) < _MAX_PIECES:
             waiting += [(middle, end), (begin, middle)]
         else:
             return None

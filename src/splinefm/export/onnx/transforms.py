@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm._wording import as_bins
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.dates import DAY, Part
@@ -30,7 +30,6 @@ from splinefm.export.onnx.pieces import count_up_to, pieces_of
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
 
-FloatArray = npt.NDArray[np.float64]
 
 _LARGEST = 1e300
 _SMALLEST_TERM = 1e-30  # the least that is added or subtracted as a double

@@ -13,8 +13,6 @@ from __future__ import annotations
 from splinefm.model.family.averages import check_trainable as check_trainable
 from splinefm.model.family.averages import mean_model as mean_model
 from splinefm.model.family.averages import member_model as member_model
-from splinefm.model.family.contract import FloatArray as FloatArray
-from splinefm.model.family.contract import IntArray as IntArray
 from splinefm.model.family.contract import Model as Model
 from splinefm.model.family.contract import Params as Params
 from splinefm.model.family.contract import through as through

@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, Float32Array, FloatArray, Int32Array
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import Towers
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int32]
-Params: TypeAlias = dict[str, npt.NDArray[np.float32]]
+Params: TypeAlias = dict[str, Float32Array]
 """bias (1,), linear (features,), factors (features, width), and the parameters between fields."""
 
 
@@ -98,19 +97,19 @@ class Model(Protocol):
         (*s, part_size, part_size). M_ff is for two units of one field.
         """
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """M_fe of all pairs: shape (fields, fields), and one or two axes of part_size."""
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Interactions of unit vectors P of shape (n, units, width), in float64."""
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Gradient of the score by the vector of field f, shape (n, width), given the units of the other fields.
 
         Units of field f in P are ignored.
         """
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """How the units of items meet those of contexts, given the field of every unit on each side."""
 
     def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[Any, Params]:
@@ -174,31 +173,31 @@ class NoWeights:
         """One, for every pair."""
         return np.ones(np.broadcast_shapes(np.shape(f), np.shape(e)))
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """Ones."""
         return np.ones((n_fields, n_fields), dtype)
 
 
-def through(vectors: npt.NDArray[Any], between: FloatArray) -> npt.NDArray[Any]:
+def through(vectors: Array, between: FloatArray) -> Array:
     """x' M for every vector x, shape (n, part_size), where M is from `Model.between`, of any kind."""
     return np.asarray(vectors @ between if between.ndim == 2 else vectors * between)
 
 
-def weighted_slope(P: npt.NDArray[np.floating], weights: FloatArray, unit_field: IntArray, f: int) -> FloatArray:
+def weighted_slope(P: npt.NDArray[np.floating], weights: FloatArray, unit_field: Int32Array, f: int) -> FloatArray:
     """Σ_u r_u p_u over the units of all fields but f; a unit has one weight, or one for each coordinate."""
     if weights.ndim == 2:
         return np.asarray(np.einsum("nud,ud->nd", P, np.where((unit_field == f)[:, None], 0.0, weights)))
     return np.asarray(np.tensordot(P, np.where(unit_field == f, 0.0, weights), axes=(1, 0)))
 
 
-def side_by_side(members: Sequence[Params], part_size: int) -> npt.NDArray[np.float32]:
+def side_by_side(members: Sequence[Params], part_size: int) -> Float32Array:
     """The vectors of all members, part by part of `part_size`, scaled so that products of two give the mean."""
     parts = [params["factors"].reshape(len(params["factors"]), -1, part_size) for params in members]
     joined = np.concatenate(parts, axis=2, dtype=np.float64) * len(members) ** -0.5
     return np.asarray(joined.reshape(len(joined), -1), np.float32)
 
 
-def above_diagonal(between: npt.NDArray[Any], unit_field: IntArray) -> FloatArray:
+def above_diagonal(between: Array, unit_field: Int32Array) -> FloatArray:
     """M between the fields of units u < v, and zero for the other pairs of units.
 
     `between` has M_fe for all fields f ≤ e. The fields of units ascend.

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OnlyPairs, Params, side_by_side
+from splinefm.model.family.contract import NoWeights, OnlyPairs, Params, side_by_side
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import PartTowers, Towers
 
@@ -54,20 +55,20 @@ class FFM(OnlyPairs, NoWeights, WithSettings):
         """The width for every field."""
         return (self.width(n_fields),) * n_fields
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""
         parts = P.reshape(*P.shape[:2], P.shape[2] // self.k, self.k)[:, :, unit_field]  # [n, u, v] = p_u[f(v)]
         above = np.triu(np.ones(parts.shape[1:3]), 1)
         return np.asarray(np.einsum("nuvk,nvuk,uv->n", parts, parts, above, optimize=True))
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """For each other field e, Σ p_u[f] over its units: they meet the part of field f that is meant for e."""
         slope = np.zeros((len(P), P.shape[2] // self.k, self.k))
         for u in np.flatnonzero(unit_field != f):
             slope[:, unit_field[u]] += P[:, u, self.columns(f)]
         return slope.reshape(len(P), -1)
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """Σ_I Σ_C s_f[e]' s_e[f]."""
         return PartTowers(items, context, self.k)
 

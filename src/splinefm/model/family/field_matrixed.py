@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import FloatArray, IntArray, OnlyPairs, Params, above_diagonal
+from splinefm.model.family.contract import OnlyPairs, Params, above_diagonal
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import MatrixTowers, Towers
 
@@ -78,23 +79,23 @@ class FmFM(OnlyPairs, WithSettings):
         """M_fe for f ≤ e, and M_ef' otherwise."""
         return np.asarray(_mirrored(params["field_matrices"], f, e), np.float64)
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """The matrices above the diagonal, mirrored."""
         f = np.arange(n_fields)
         return np.asarray(_mirrored(params["field_matrices"], f[:, None], f), dtype)
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} p_u' M_{f(u) f(v)} p_v."""
         matrices = above_diagonal(params["field_matrices"], unit_field)
         return np.asarray(np.einsum("nui,uvij,nvj->n", P, matrices, P, optimize=True))
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Σ M_{f f(u)} p_u over the units of the other fields."""
         matrices = self.between(params, f, unit_field)
         matrices[unit_field == f] = 0.0
         return np.asarray(np.tensordot(P, matrices, axes=((1, 2), (0, 2))))
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """Σ_I s_f' (Σ_C M_fe s_e), without the coordinates that pad shorter vectors."""
         rows, columns, sizes = np.unique(items), np.unique(context), self.vector_sizes(n_fields)
         blocks = [[self.between(params, f, e)[: sizes[f], : sizes[e]] for e in columns] for f in rows]
@@ -118,6 +119,6 @@ class FmFM(OnlyPairs, WithSettings):
         return model, {"factors": factors, "field_matrices": matrices}
 
 
-def _mirrored(matrices: npt.NDArray[Any], f: Any, e: Any) -> npt.NDArray[Any]:
+def _mirrored(matrices: Array, f: Any, e: Any) -> Array:
     M = matrices[np.minimum(f, e), np.maximum(f, e)]
     return np.asarray(np.where(np.greater(f, e)[..., None, None], np.swapaxes(M, -1, -2), M))

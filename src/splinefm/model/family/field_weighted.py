@@ -9,17 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import (
-    FloatArray,
-    IntArray,
-    OneVector,
-    OnlyPairs,
-    Params,
-    above_diagonal,
-    weighted_slope,
-)
+from splinefm.model.family.contract import OneVector, OnlyPairs, Params, above_diagonal, weighted_slope
 from splinefm.model.towers import JoinedTowers, ProductTowers, Towers, WeightTowers, symmetric_sums
 
 
@@ -116,29 +109,29 @@ class FwFM(OneVector):
         found = np.asarray(params["field_weights"][..., np.minimum(f, e), np.maximum(f, e)], np.float64)
         return self._by_coordinate(found)
 
-    def _by_coordinate(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _by_coordinate(self, weights: Array) -> Array:
         """Weights of members on the first axis become weights of coordinates on the last."""
         if self.members == 1:
             return weights
         return np.repeat(np.moveaxis(weights, 0, -1), self.k // self.members, axis=-1)
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """The upper triangle, mirrored."""
         R = np.triu(params["field_weights"].astype(dtype))
         return self._by_coordinate(R + np.swapaxes(np.triu(R, 1), -1, -2))
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} r_{f(u) f(v)} p_u' p_v + Σ_{u<v<w} Σ_c q_uc q_vc q_wc."""
         weights = self._by_coordinate(params["field_weights"])
         pairs = _weighted(P[:, :, : self.k], weights, unit_field)
         return np.asarray(pairs + symmetric_sums(P[:, :, self.k :], 3)[3].sum(axis=1))
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Σ r_{f f(u)} p_u, then Σ_{u<v} q_u q_v, over the units of the other fields."""
         pairs = weighted_slope(P[:, :, : self.k], self.between(params, f, unit_field), unit_field, f)
         return np.concatenate([pairs, symmetric_sums(P[:, unit_field != f, self.k :], 2)[2]], axis=1)
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """Σ_I s_f' (Σ_C r_fe s_e), and e_1(I)' e_2(C) + e_2(I)' e_1(C) of the vectors for products of three."""
         part, sides = self.k // self.members, np.ix_(np.unique(items), np.unique(context))
         towers: Towers | None = None
@@ -199,22 +192,22 @@ class LowRankFwFM(OnlyPairs, OneVector):
         U = params["field_factors"].T.astype(np.float64)
         return np.where(np.equal(f, e), 0.0, (U[f] * U[e]) @ params["field_scales"])
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """U' diag(d) U with a zero diagonal."""
         U = params["field_factors"].astype(dtype)
         R = U.T @ (params["field_scales"][:, None] * U)
         np.fill_diagonal(R, 0.0)
         return np.asarray(R)
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} r_{f(u) f(v)} p_u' p_v with r = U' diag(d) U off the diagonal and 0 on it."""
         return _weighted(P, self.between_all(params, params["field_factors"].shape[1]), unit_field)
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Σ r_{f f(u)} p_u over the units of the other fields."""
         return weighted_slope(P, self.between(params, f, unit_field), unit_field, f)
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """Σ_r (Σ_I U_rf s_f)' (d_r Σ_C U_re s_e), if the rank is below the numbers of fields."""
         rows, columns = np.unique(items), np.unique(context)
         if self.rank >= min(len(rows), len(columns)):
@@ -229,9 +222,7 @@ class LowRankFwFM(OnlyPairs, OneVector):
         return _mean_of_weighted(self.k, 0, members, weights)
 
 
-def _mean_of_weighted(
-    k: int, third: int, members: Sequence[Params], weights: Sequence[npt.NDArray[Any]]
-) -> tuple[FwFM, Params]:
+def _mean_of_weighted(k: int, third: int, members: Sequence[Params], weights: Sequence[Array]) -> tuple[FwFM, Params]:
     """Vectors for pairs side by side, with a share of their weights each; then those for products of three."""
     n = len(members)
     pairs = [params["factors"][:, :k] for params in members]
@@ -245,14 +236,14 @@ def _mean_of_weighted(
     return FwFM(n * k, n * third, n), params
 
 
-def _weighted(P: FloatArray, weights: npt.NDArray[Any], unit_field: IntArray) -> FloatArray:
+def _weighted(P: FloatArray, weights: Array, unit_field: Int32Array) -> FloatArray:
     """`weights` has a number for each pair of fields, or one for each coordinate as well."""
     if weights.ndim == 3:
         return np.asarray(np.einsum("nud,nvd,uvd->n", P, P, above_diagonal(weights, unit_field), optimize=True))
     return np.asarray(np.einsum("nud,nvd,uv->n", P, P, above_diagonal(weights, unit_field), optimize=True))
 
 
-def _full_rank(between: FloatArray, items: IntArray, context: IntArray, k: int) -> WeightTowers:
+def _full_rank(between: FloatArray, items: Int32Array, context: Int32Array, k: int) -> WeightTowers:
     """The side with more fields is multiplied with the weights, so that vectors are as short as possible."""
     if between.shape[0] <= between.shape[1]:
         return WeightTowers(items, context, k, B=between.T)

@@ -9,18 +9,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import (
-    FloatArray,
-    IntArray,
-    NoWeights,
-    OneVector,
-    OnlyPairs,
-    Params,
-    side_by_side,
-    weighted_slope,
-)
+from splinefm.model.family.contract import NoWeights, OneVector, OnlyPairs, Params, side_by_side, weighted_slope
 from splinefm.model.towers import SumTowers, Towers
 
 
@@ -45,16 +37,16 @@ class FM(OnlyPairs, NoWeights, OneVector):
     def __post_init__(self) -> None:
         check_size("k", self.k)
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """½ (|Σ p_u|² - Σ |p_u|²)."""
         total = P.sum(axis=1)
         return np.asarray(0.5 * ((total**2).sum(axis=1) - (P**2).sum(axis=(1, 2))))
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Σ p_u over the units of the other fields."""
         return weighted_slope(P, self.between(params, f, unit_field), unit_field, f)
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """(Σ_I s_f)' (Σ_C s_e)."""
         return SumTowers(items, context, self.k)
 

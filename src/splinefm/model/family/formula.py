@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.slots import Slots
-from splinefm.model.family.contract import FloatArray, Model, Params
+from splinefm.model.family.contract import Model, Params
 from splinefm.model.family.parameters import count_outputs, params_of
 
 _BLOCK_SIZE = 1 << 22  # numbers in memory at a time

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params
+from splinefm.model.family.contract import NoWeights, OneVector, Params
 from splinefm.model.family.fm import FM
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
 # More is out of reach for 32-bit numbers long before.
-MOST_ORDER = 64
+MAX_ORDER = 64
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class HigherOrderFM(NoWeights, OneVector):
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
-        check_size("order", self.order, 2, MOST_ORDER)
+        check_size("order", self.order, 2, MAX_ORDER)
         check_size("members", self.members)
         if self.k % self.members:
             raise ValueError(f"members must divide k = {self.k}, got {self.members}")
@@ -81,19 +82,19 @@ class HigherOrderFM(NoWeights, OneVector):
         """The share of a member, for every pair."""
         return super().between(params, f, e) / self.members
 
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """The same."""
         return np.asarray(super().between_all(params, n_fields, dtype) / self.members, dtype)
 
-    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+    def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units, divided by the members."""
         return np.asarray(symmetric_sums(P, self.order)[2:].sum(axis=(0, 2)) / self.members)
 
-    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
         """Σ_t Σ_{u1<..<ut} Π p_ui for t = 1 .. order - 1, over other fields' units, divided by the members."""
         return np.asarray(symmetric_sums(P[:, unit_field != f], self.order - 1)[1:].sum(axis=0) / self.members)
 
-    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+    def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
         """Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))."""
         return ProductTowers(self.order, items, context, self.k, weight=self.product_weight)
 

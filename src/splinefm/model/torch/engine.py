@@ -1,30 +1,24 @@
-"""Devices and threads of torch."""
+"""The torch engine: step, scores, params, on any device."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from splinefm._arrays import Array, Float32Array
 from splinefm._parallel import count_threads
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.engine import Engine
-from splinefm.model.family import (
-    AnyModel,
-    Params,
-    by_output,
-    check_model_memory,
-    count_outputs,
-    init_params,
-    param_shapes,
-)
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import by_output, check_model_memory, count_outputs, init_params, param_shapes
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import TABLES, predict_scores
 from splinefm.model.torch.interactions import Windows, bag_sums, unit_scores
@@ -42,6 +36,8 @@ from splinefm.model.workspace import (
     check_between_memory,
     make_penalty,
 )
+
+# Devices and threads of torch.
 
 
 def find_device(name: str | None) -> torch.device:
@@ -124,7 +120,7 @@ def make_batch(
     )
 
 
-def on_device(array: npt.NDArray[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def on_device(array: Array, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a copy of an array on a device."""
     return torch.tensor(array, dtype=dtype, device=device)
 
@@ -182,7 +178,7 @@ def total_weights(sample_weight: Float64, batch_size: int) -> Float64:
 # The torch engine: step, scores, params, on any device. It takes the same steps as the CPU engine.
 
 # Numbers in the unit vectors of a block of rows, which are scored at once, and of the rows of one call of `steps`.
-BLOCK_NUMBERS, NUMBERS_AT_ONCE, MOST_AT_ONCE = 1 << 23, 1 << 23, 1 << 15
+BLOCK_NUMBERS, NUMBERS_AT_ONCE, MAX_AT_ONCE = 1 << 23, 1 << 23, 1 << 15
 NONE = np.zeros(1, np.float32)
 # Weights or matrices between all units, their gradient, and two copies on the way.
 FOUR_COPIES = Sizes(tile=1, shard=1, block=4)
@@ -284,7 +280,7 @@ class TorchEngine(Engine):
     @property
     def rows_at_once(self) -> int:
         """Rows per call of `steps`."""
-        return max(1, min(NUMBERS_AT_ONCE // self._numbers, MOST_AT_ONCE))
+        return max(1, min(NUMBERS_AT_ONCE // self._numbers, MAX_AT_ONCE))
 
     @property
     def _numbers(self) -> int:
@@ -443,7 +439,7 @@ class TorchEngine(Engine):
     def _threads(self, threads: int) -> AbstractContextManager[None]:
         return with_threads(threads) if self.device.type == "cpu" else nullcontext()
 
-    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+    def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
         """Scores of all rows with the current parameters."""
         check_slots(self.layout, slots, slice(None))
         n, parts = max(1, BLOCK_NUMBERS // self._numbers), []

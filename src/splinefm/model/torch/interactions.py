@@ -1,4 +1,4 @@
-"""From slots to unit vectors on a device: weighted sums of the features of windows, unit by unit."""
+"""From slots to unit vectors to scores on tensors, for every model of the family: differentiable, on any device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch.nn.functional import embedding_bag
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel
 from splinefm.model.workspace import make_shape
+
+# From slots to unit vectors on a device: weighted sums of the features of windows, unit by unit.
 
 
 class Used(NamedTuple):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from splinefm._arrays import Float32Array
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family import AnyModel, Params, param_shapes
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
+from splinefm.model.family.parameters import param_shapes
 from splinefm.model.torch.interactions import Windows, unit_scores
 
 
@@ -33,7 +35,7 @@ class TorchModel(torch.nn.Module):
     """
 
     def __init__(
-        self, model: AnyModel, layout: SlotLayout, params: Mapping[str, npt.NDArray[np.float32]], n_outputs: int = 1
+        self, model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32Array], n_outputs: int = 1
     ) -> None:
         super().__init__()
         self.model, self.layout, self.n_outputs = model, layout, n_outputs

@@ -1,4 +1,4 @@
-"""Penalties on tensors: L2 by group of features, and smoothness of neighboring features along the axes of blocks."""
+"""Penalties and optimizers on tensors: the updates of cpp/kernels, in torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from splinefm.model.optimizers import Optimizer
 from splinefm.model.workspace import MAX_AXES, Penalty
+
+# Penalties on tensors: L2 by group of features, and smoothness of neighboring features along the axes of blocks.
 
 
 class _Blocks(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.axes import RawAxis, column_values, shown_values, split_tokens
@@ -27,14 +27,12 @@ from splinefm.plots.decorations import (
 )
 from splinefm.train.losses import Loss
 
-FloatArray = npt.NDArray[np.float64]
-
 # Below this number of curves, a band goes from the smallest to the largest; otherwise from 5 % to 95 %.
 FEW_CURVES = 20
 # Lines with names, in two styles per color.
-MOST_LINES = 2 * len(PALETTE)
+MAX_LINES = 2 * len(PALETTE)
 # Known values: a line through more of them would hide them, and more than most are not drawn.
-_FEW_VALUES, _MOST_VALUES = 60, 2000
+_FEW_VALUES, _MAX_VALUES = 60, 2000
 
 
 def draw_curves(
@@ -79,7 +77,7 @@ def _known(axis: RawAxis, curves: Sequence[Curve]) -> FloatArray | None:
     found = [curve.known_values for curve in curves if curve.known_values is not None]
     if not found:
         return None
-    shown = shown_values(np.unique(np.concatenate(found)), axis.low, axis.high, _MOST_VALUES)
+    shown = shown_values(np.unique(np.concatenate(found)), axis.low, axis.high, _MAX_VALUES)
     return shown if len(shown) else None
 
 
@@ -96,9 +94,9 @@ def _line_names(names: Sequence[object] | None, label: str | None, n: int) -> li
     if names is None and label is None:
         return [f"segment {i}" for i in range(n)] if 1 < n <= len(PALETTE) else None
     found = legend_names([label] if names is None else names, n, "lines" if n > 1 else "line")
-    if n > MOST_LINES:
+    if n > MAX_LINES:
         raise ValueError(
-            f"at most {MOST_LINES} lines with names fit one plot, got {n}; leave out names, or use several plots"
+            f"at most {MAX_LINES} lines with names fit one plot, got {n}; leave out names, or use several plots"
         )
     return found
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import BoolArray, FloatArray
 from splinefm.encode.bases.basis import supports
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
@@ -19,8 +19,6 @@ from splinefm.inspect.axes import BARS, RawAxis, Scale, axis_format, column_valu
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
 from splinefm.train.fitted import Fitted
-
-FloatArray = npt.NDArray[np.float64]
 
 _MANY_FUNCTIONS = 40
 
@@ -130,9 +128,7 @@ def draw_basis(ax: Any, item: Numerical, encoder: Encoder | None, data: object) 
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_functions(
-    ax: Any, x: FloatArray, functions: FloatArray, offset: FloatArray, starved: npt.NDArray[np.bool_]
-) -> None:
+def _draw_functions(ax: Any, x: FloatArray, functions: FloatArray, offset: FloatArray, starved: BoolArray) -> None:
     width = 1.4 if len(functions) <= _MANY_FUNCTIONS else 0.7
     for i, row in enumerate(functions):
         drawn = row != 0.0
@@ -151,7 +147,7 @@ def basis_values(item: Numerical, x: FloatArray) -> FloatArray:
 
 def _starved(
     item: Numerical, encoder: Encoder | None, values: FloatArray | None, ordinary: FloatArray | None
-) -> npt.NDArray[np.bool_] | None:
+) -> BoolArray | None:
     """Which functions are starved: as the encoder knows, or counted in data; None if neither is given."""
     if encoder is not None:
         return np.array([part.starved for part in encoder.starvation().functions if part.field == item.name])

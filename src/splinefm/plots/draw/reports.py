@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import RawAxis, Scale, choose_scale
 from splinefm.inspect.importance import Importance
 from splinefm.plots.captions import captions
@@ -24,8 +25,6 @@ from splinefm.plots.decorations import (
 )
 from splinefm.train.fitted import Fitted
 from splinefm.train.settings import Epoch
-
-FloatArray = npt.NDArray[np.float64]
 
 # Half the width of the interval with 90 % of a normal distribution, in standard deviations.
 Z90 = 1.6448536269514722

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import RawAxis, Scale
 from splinefm.plots.captions import caption, captions
 from splinefm.plots.decorations import GRAY, PALETTE, RED, label_columns, set_ticks
 from splinefm.train.trials import StudySummary, Value
 
-FloatArray = npt.NDArray[np.float64]
 # Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.
 _SHOWN = 0.75
 # The largest number over the smallest one, beyond which an axis is logarithmic.

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -26,13 +26,11 @@ from splinefm.plots.decorations import (
     write_cells,
 )
 
-FloatArray = npt.NDArray[np.float64]
-
-_CELLS, _FEWEST_CELLS = 150, 48  # along a numerical field
+_CELLS, _MIN_CELLS = 150, 48  # along a numerical field
 _SCORES = 1 << 18  # of single segments; a mean over many segments that crosses make has fewer cells
 # A label needs this many points of its line on either side, and this distance from other labels in axes coordinates.
 _STRAIGHT, _APART = 5, 0.15
-_MOST_CATEGORIES, _MOST_NUMBERS, _MOST_DOTS = 20, 100, 800
+_MAX_CATEGORIES, _MAX_NUMBERS, _MAX_DOTS = 20, 100, 800
 
 
 class _Side(NamedTuple):
@@ -71,14 +69,14 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
         if not stepped and all(values is None for values in known):
             _draw_contours(ax, first, second, values, shares)
         _draw_rows(ax, list(columns.values()))
-    elif first.axis is None and second.axis is None and n * m <= _MOST_NUMBERS:
+    elif first.axis is None and second.axis is None and n * m <= _MAX_NUMBERS:
         write_cells(ax, values, percents(values) if shares else two_digits(values), dark_is_low=True)
 
 
 def name_lines(surface: Surface) -> int:
     """Lines of text beside the plot, plus some for names below it."""
     second = surface.fields[1]
-    return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MOST_CATEGORIES) + 5
+    return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MAX_CATEGORIES) + 5
 
 
 def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
@@ -103,7 +101,7 @@ def _side(
     categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
     if not categories:
         raise ValueError(f"{item.name!r} has no categories to plot")
-    drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MOST_CATEGORIES)]
+    drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MAX_CATEGORIES)]
     points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
     hidden = len(categories) - len(drawn)
     return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)
@@ -112,7 +110,7 @@ def _side(
 def _n_cells(surface: Surface) -> int:
     """Cells along a numerical field; every cell of a mean with crosses takes the score of every segment."""
     n_segments = 1 if surface.crossed is None else len(surface.crossed.level)
-    return int(np.clip(np.sqrt(_SCORES / n_segments), _FEWEST_CELLS, _CELLS))
+    return int(np.clip(np.sqrt(_SCORES / n_segments), _MIN_CELLS, _CELLS))
 
 
 def _known_side(name: str, axis: RawAxis, points: FloatArray) -> _Side:
@@ -207,5 +205,5 @@ def _draw_rows(ax: Any, columns: list[FloatArray]) -> None:
         return
     rows = np.stack(columns, axis=1)
     rows = rows[np.isfinite(rows).all(axis=1)]
-    rows = rows[np.random.default_rng(0).permutation(len(rows))[:_MOST_DOTS]]
+    rows = rows[np.random.default_rng(0).permutation(len(rows))[:_MAX_DOTS]]
     ax.plot(*rows.T, ".", color="white", markersize=2.5, alpha=0.5, markeredgewidth=0, scalex=False, scaley=False)

@@ -16,7 +16,7 @@ from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, fro
 from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem, retry_after
 from splinefm.train.losses import Loss
 
-_MOST_OUTCOMES = 10_000
+_MAX_OUTCOMES = 10_000
 _RESTART = 5.0  # seconds in which a server that was killed may be back
 
 
@@ -110,8 +110,8 @@ def feedback(state: State, request: Request) -> Pending:
     if state.log is None:
         raise Problem(404, "outcomes are not logged; start the server with --log FOLDER")
     outcomes = from_json(request.body, FeedbackBody).outcomes
-    if not 1 <= len(outcomes) <= _MOST_OUTCOMES:
-        raise Problem(422, f"outcomes must be a list of 1 to {_MOST_OUTCOMES:,}, got {len(outcomes):,}")
+    if not 1 <= len(outcomes) <= _MAX_OUTCOMES:
+        raise Problem(422, f"outcomes must be a list of 1 to {_MAX_OUTCOMES:,}, got {len(outcomes):,}")
     for i, item in enumerate(outcomes):
         if not (item.row >= 0 and math.isfinite(item.outcome) and 0 < len(item.id) <= 64):
             text = "an outcome has the id of an answer, a row counted from 0, and a finite number"

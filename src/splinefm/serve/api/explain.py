@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.axes import spread_values
 from splinefm.inspect.curves import Bars, Curve
@@ -23,15 +23,15 @@ from splinefm.serve.http.messages import Later, Problem, Request, Response, json
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import Label, listed
 
-_MOST_ROWS = 1000
-_MOST_POINTS = 2000
+_MAX_ROWS = 1000
+_MAX_POINTS = 2000
 
 
 def explain(state: State, request: Request) -> Later:
     """Shapley values of rows."""
     need_json(request)
     body: ExplainBody = from_json(request.body, ExplainBody)
-    check_count(len(body.rows), min(_MOST_ROWS, state.limits.rows))
+    check_count(len(body.rows), min(_MAX_ROWS, state.limits.rows))
     request.n_rows = len(body.rows)
     serving = state.serving
     model = serving.loaded[state.known_arm(body.arm) or serving.split.names[0]]
@@ -94,8 +94,8 @@ def segment(state: State, request: Request) -> Later:
         points = int(query.get("points", "101"))
     except ValueError as error:
         raise Problem(422, f"values must be a JSON object and points an integer: {error}") from None
-    if not isinstance(values, dict) or not 2 <= points <= _MOST_POINTS:
-        raise Problem(422, f"values must be a JSON object, and points between 2 and {_MOST_POINTS:,}")
+    if not isinstance(values, dict) or not 2 <= points <= _MAX_POINTS:
+        raise Problem(422, f"values must be a JSON object, and points between 2 and {_MAX_POINTS:,}")
     rest = query.get("rest", "error")
     if rest not in ("error", "mean"):
         raise Problem(422, f"rest must be error or mean, got {rest[:40]!r}")
@@ -130,7 +130,7 @@ def _curve(view: Curve, points: int) -> dict[str, Any]:
     }
 
 
-def _grid(item: Numerical, points: int) -> npt.NDArray[np.float64]:
+def _grid(item: Numerical, points: int) -> FloatArray:
     x = np.unique(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, points)), np.float64))
     return np.asarray(x[np.isfinite(x)])
 

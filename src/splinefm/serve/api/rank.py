@@ -7,7 +7,7 @@ from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names
 from splinefm.serve.http.codec import RankBody, from_json
 from splinefm.serve.http.messages import Problem, Request, Response, json_response
 
-_MOST_ITEMS = 10_000
+_MAX_ITEMS = 10_000
 
 
 def rank(state: State, request: Request) -> Response:
@@ -16,8 +16,8 @@ def rank(state: State, request: Request) -> Response:
     arm = state.asked_arm(request)
     need_json(request)
     body: RankBody = from_json(request.body, RankBody)
-    if not 1 <= body.k <= _MOST_ITEMS:
-        raise Problem(422, f"k must be between 1 and {_MOST_ITEMS:,}, got {body.k}")
+    if not 1 <= body.k <= _MAX_ITEMS:
+        raise Problem(422, f"k must be between 1 and {_MAX_ITEMS:,}, got {body.k}")
     context = body.context
     key = request.id
     if serving.key is not None and serving.key in context:

@@ -33,7 +33,7 @@ class State:
     drift: DriftSample | None = None
     refused: dict[str, str] = field(default_factory=dict)
     """Why the newest file of an arm was refused."""
-    after: Afterwards = field(default_factory=lambda: Afterwards())
+    after: BackgroundQueue = field(default_factory=lambda: BackgroundQueue())
     """What to do when there is time: shadow arms."""
 
     @property
@@ -59,7 +59,7 @@ class State:
         return self.known_arm(query.get("arm"))
 
 
-class Afterwards:
+class BackgroundQueue:
     """Work that nobody waits for; it is dropped if too much comes together."""
 
     MOST = 20_000

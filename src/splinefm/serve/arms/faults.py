@@ -17,7 +17,7 @@ from splinefm.train.fitted import Fitted
 
 MOST = 10
 """Faults that an answer lists."""
-_MOST_NAMES = 50  # that a missing one is compared with: a row may have any number
+_MAX_NAMES = 50  # that a missing one is compared with: a row may have any number
 # What scoring can raise for values that it does not take.
 ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, pa.ArrowException, RecursionError)
 
@@ -73,7 +73,7 @@ class Names:
     def faults(self, names: Sequence[str] | Mapping[str, Any], row: int | None) -> list[Fault]:
         """What is wrong with the names of a row, or of a table."""
         found = [
-            Fault(row, name, _absent(name, list(islice(names, _MOST_NAMES))))
+            Fault(row, name, _absent(name, list(islice(names, _MAX_NAMES))))
             for name in self.needed
             if name not in names
         ]

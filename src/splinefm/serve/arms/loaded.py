@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
@@ -27,8 +27,6 @@ from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import Label
 
-Float32 = npt.NDArray[np.float32]
-FloatArray = npt.NDArray[np.float64]
 _USUAL_DATE = "2024-05-28T12:00:00"
 
 
@@ -96,19 +94,19 @@ class Loaded:
         request = ExploreRequest(Path(self.published.source), self.background_path, threads=1)
         return describe_model(self.fitted, request, self.index).page(f"/v1/rank?arm={self.published.arm}").encode()
 
-    def scores(self, rows: Sequence[Row]) -> Float32:
+    def scores(self, rows: Sequence[Row]) -> Float32Array:
         """The scores of a list of rows."""
         return np.asarray(self.scorer.many(rows), np.float32)
 
-    def json_scores(self, rows: JsonRows, at: npt.NDArray[np.int64]) -> Float32:
+    def json_scores(self, rows: JsonRows, at: Int64Array) -> Float32Array:
         """The scores of some rows in a body of JSON."""
         return np.asarray(self.scorer.many_json(rows, at), np.float32)
 
-    def table_scores(self, table: object) -> Float32:
+    def table_scores(self, table: object) -> Float32Array:
         """The scores of a table."""
         return self._table_scores(table)
 
-    def predict(self, scores: Float32) -> FloatArray:
+    def predict(self, scores: Float32Array) -> FloatArray:
         """The predictions of scores, as `Fitted.predict` has them."""
         return self.fitted.loss.predict(scores.astype(np.float64))
 

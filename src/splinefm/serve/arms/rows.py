@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from splinefm._arrays import Float32Array
 from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.serve.arms.faults import ROW_ERRORS, Names, check_names
-from splinefm.serve.arms.loaded import Float32, Loaded
+from splinefm.serve.arms.loaded import Loaded
 from splinefm.serve.scorer import Row
 
 
@@ -30,7 +31,7 @@ class RequestRows(Protocol):
     def column(self, name: str) -> list[Any]:
         """The values of a column; None where a row has none."""
 
-    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32:
+    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32Array:
         """The scores of all rows, or of some."""
 
 
@@ -51,7 +52,7 @@ class ListedRows:
         """The values of a column; None where a row has none."""
         return [row.get(name) for row in self.dicts]
 
-    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32:
+    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32Array:
         """The scores of all rows, or of some."""
         return model.scores(self.dicts if at is None else [self.dicts[i] for i in at])
 
@@ -85,7 +86,7 @@ class BodyRows:
         """The values of a column."""
         return self._rows.column(name)
 
-    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32:
+    def scores(self, model: Loaded, at: Sequence[int] | None) -> Float32Array:
         """The scores of all rows, or of some."""
         try:
             return model.json_scores(self._rows, np.arange(len(self)) if at is None else np.asarray(at, np.int64))

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm._core import JsonRows
 from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, faults_of
-from splinefm.serve.arms.loaded import Float32, FloatArray, Loaded
+from splinefm.serve.arms.loaded import Loaded
 from splinefm.serve.arms.rows import ListedRows, RequestRows
 from splinefm.serve.arms.split import ArmSplit
 from splinefm.serve.http.codec import json_columns
@@ -24,7 +25,7 @@ from splinefm.serve.settings import ServerSettings
 class Scored(NamedTuple):
     """Scores and predictions of the rows of a request, and who made them."""
 
-    scores: Float32
+    scores: Float32Array
     predictions: FloatArray
     arms: list[str]
     """The arm of each row; one entry if all rows have the same."""
@@ -123,7 +124,7 @@ class Serving:
         arms = self.split.arms_of(keys)
         return arms[:1] if n and arms.count(arms[0]) == n else arms
 
-    def _each(self, arms: list[str], n: int, score: Callable[[Loaded, Any], Float32]) -> Scored:
+    def _each(self, arms: list[str], n: int, score: Callable[[Loaded, Any], Float32Array]) -> Scored:
         """Scores of the rows of each arm, put together."""
         if len(arms) == 1:
             scores, predictions = self._by(arms[0], score, None, n)
@@ -137,7 +138,9 @@ class Serving:
             every[at], predicted[at] = self._by(name, score, at, len(at))
         return Scored(every, predicted, arms, {name: self.versions[name] for name in present})
 
-    def _by(self, name: str, score: Callable[[Loaded, Any], Float32], at: Any, n: int) -> tuple[Float32, FloatArray]:
+    def _by(
+        self, name: str, score: Callable[[Loaded, Any], Float32Array], at: Any, n: int
+    ) -> tuple[Float32Array, FloatArray]:
         begin = perf_counter()
         model = self.loaded[name]
         scores = score(model, at)
@@ -149,7 +152,7 @@ class Serving:
         self._cells[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
         return scores, predictions
 
-    def _rows_by(self, model: Loaded, rows: RequestRows, at: Any) -> Float32:
+    def _rows_by(self, model: Loaded, rows: RequestRows, at: Any) -> Float32Array:
         try:
             return rows.scores(model, at)
         except ROW_ERRORS:
@@ -173,7 +176,7 @@ class Serving:
         return predictions
 
 
-def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32:
+def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32Array:
     own = table.select(list(model.columns))
     try:
         return model.table_scores(own if at is None else own.take(pa.array(at)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from splinefm._arrays import Array
 
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of messages
 # Numbers of fields in the tables of Arrow's format, Message.fbs.
@@ -139,7 +140,7 @@ def _taken(sizes: Sizes, indices: pa.Array) -> Sizes:
     return np.where(np.asarray(indices.is_valid()), sizes[np.asarray(pc.fill_null(indices, 0))], 0)
 
 
-def _slices(values: pa.Array, starts: npt.NDArray[Any], lengths: npt.NDArray[Any], max_bytes: int) -> Sizes:
+def _slices(values: pa.Array, starts: Array, lengths: Array, max_bytes: int) -> Sizes:
     """Return the sizes of lists, each with some neighboring values; those of list views may overlap."""
     ends = np.concatenate([[0], np.cumsum(_sizes(values, max_bytes))])
     first, last = starts.astype(np.int64), starts.astype(np.int64) + lengths.astype(np.int64)

@@ -20,7 +20,7 @@ import httptools
 from splinefm.serve.http.messages import Request, Response, problem, retry_after
 from splinefm.serve.settings import Limits
 
-_MOST_PIPELINED = 16
+_MAX_PIPELINED = 16
 _LINGER = 1.0  # seconds in which a client can read why it is cut off
 _FIXED = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
             self._start(*entry)
             return
         self._pipeline.append(entry)
-        if len(self._pipeline) >= _MOST_PIPELINED:
+        if len(self._pipeline) >= _MAX_PIPELINED:
             self._transport.pause_reading()
 
     def _count_head(self, size: int) -> None:

@@ -16,7 +16,7 @@ Respond = Callable[[Response], None]
 _SLICE = 0.001
 # Weight of the last request in the mean of the time that a request takes.
 _LAST = 0.05
-_MOST_LONG = 8
+_MAX_LONG = 8
 
 
 class WorkQueue:
@@ -102,7 +102,7 @@ class WorkQueue:
             self._loop.call_soon(self._work)
 
     def _hand_over(self, request: Request, answer: Later, respond: Respond) -> None:
-        if self._long >= _MOST_LONG:
+        if self._long >= _MAX_LONG:
             respond(self._refusal(request, "queue", "too many long requests are waiting", 1.0))
             return
         self._long += 1

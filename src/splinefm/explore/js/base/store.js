@@ -1,6 +1,6 @@
 /** The state of the page: kept in the address, with undo and redo. */
 
-const MOST_STEPS = 200;
+const MAX_STEPS = 200;
 
 export class Store {
   /**
@@ -39,7 +39,7 @@ export class Store {
     this.state = { ...this.state, ...change };
     if (JSON.stringify(before) !== JSON.stringify(this.state)) {
       this.past.push(before);
-      this.past.splice(0, this.past.length - MOST_STEPS);
+      this.past.splice(0, this.past.length - MAX_STEPS);
       this.future = [];
     }
     this.tell(false);

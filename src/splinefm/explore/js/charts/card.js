@@ -3,7 +3,7 @@
 import { el, fitted, fresh, keep, named, put, shown, svg, textWidth } from "../base/dom.js";
 import { csvText, offer, pngBlob, svgText } from "../base/download.js";
 
-const MOST_ROWS = 300;
+const MAX_ROWS = 300;
 
 export class Card {
   /**
@@ -124,13 +124,13 @@ export class Card {
   refreshTable() {
     if (this.behind.hidden) return;
     const { columns, rows } = this.table();
-    this.behind.replaceChildren(makeTable(columns, rows.slice(0, MOST_ROWS)));
-    if (rows.length > MOST_ROWS)
+    this.behind.replaceChildren(makeTable(columns, rows.slice(0, MAX_ROWS)));
+    if (rows.length > MAX_ROWS)
       this.behind.append(
         el(
           "p",
           { class: "note" },
-          `The first ${MOST_ROWS} of ${rows.length.toLocaleString("en-US")} rows; the CSV file has all.`,
+          `The first ${MAX_ROWS} of ${rows.length.toLocaleString("en-US")} rows; the CSV file has all.`,
         ),
       );
   }

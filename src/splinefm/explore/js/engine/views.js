@@ -5,7 +5,7 @@ import { Functions } from "./encode/crosses.js";
 import { Piece, chebyshevNodes, localExtrema, throughNodes } from "./polynomials.js";
 import { quantilesOf, similarRows } from "./rows.js";
 
-const MOST_DEGREE = 24; // more cannot be told from values without loss
+const MAX_DEGREE = 24; // more cannot be told from values without loss
 
 /**
  * The pieces of polynomials, in u, that the score along a numerical column is made of. Units that vary multiply, so
@@ -18,7 +18,7 @@ const MOST_DEGREE = 24; // more cannot be told from values without loss
 export function piecesOf(model, segment) {
   const axis = model.axes[segment.sources[0]];
   const highest = Math.max(0, ...axis.readers.flatMap((number) => number.windows.map((window) => window.degree)));
-  const n = 1 + Math.min(MOST_DEGREE, highest * Math.min(model.unitsAlong(segment), model.payload.model.order));
+  const n = 1 + Math.min(MAX_DEGREE, highest * Math.min(model.unitsAlong(segment), model.payload.model.order));
   const nodes = chebyshevNodes(n);
   const breaks = axis.breaks();
   const scores = segment.along(axis.inside(nodes));

@@ -5,7 +5,7 @@ import { axisOf, formatOf, percent } from "../base/format.js";
 import { stepped } from "../charts/curve.js";
 
 const STEPS = 1000;
-const MOST_OPTIONS = 60;
+const MAX_OPTIONS = 60;
 
 /** All controls; `update(row)` shows other values. */
 export function makeControls(app) {
@@ -173,7 +173,7 @@ export class Menu {
   open(text) {
     const wanted = text.toLowerCase();
     const all = this.options();
-    this.found = all.filter((one) => one.text.toLowerCase().includes(wanted)).slice(0, MOST_OPTIONS);
+    this.found = all.filter((one) => one.text.toLowerCase().includes(wanted)).slice(0, MAX_OPTIONS);
     this.at = text ? 0 : this.found.findIndex((one) => one.text === this.text);
     const items = this.found.map((one, i) =>
       el(

@@ -7,7 +7,7 @@ import { PlainCard, domainOf } from "../charts/plain.js";
 import { Menu, categoryOptions } from "./controls.js";
 
 const GROUPS = 10;
-const MOST_NAMES = 15;
+const MAX_NAMES = 15;
 
 export class QualityView {
   constructor(app) {
@@ -287,7 +287,7 @@ export class QualityView {
         .key((i) => String(Array.isArray(values[i]) ? (values[i][0] ?? "none") : values[i]))
         .entries(known)
         .sort((a, b) => b.values.length - a.values.length);
-      parts = byName.slice(0, MOST_NAMES).map((one) => ({ rows: one.values, name: one.key }));
+      parts = byName.slice(0, MAX_NAMES).map((one) => ({ rows: one.values, name: one.key }));
     }
     return missing.length ? [...parts, { rows: missing, name: "(missing)" }] : parts;
   }

@@ -6,7 +6,7 @@ import { BarsCard, waterfall } from "../charts/bars.js";
 import { makeTable } from "../charts/card.js";
 import { readRow } from "../base/paste.js";
 
-const MOST_BARS = 14;
+const MAX_BARS = 14;
 
 export class RowView {
   constructor(app) {
@@ -199,7 +199,7 @@ export class RowView {
     const { unit_scale: scale, unit_zero: zero } = this.app.about;
     const values = Object.fromEntries(Object.entries(found.values).map(([name, value]) => [name, scale * value]));
     const base = zero + scale * found.base;
-    const { bars, end, rows } = waterfall(base, values, MOST_BARS, label);
+    const { bars, end, rows } = waterfall(base, values, MAX_BARS, label);
     const levels = [
       { name: "average of the rows", from: base, to: base, class: "total", text: number(base, 3) },
       ...bars,

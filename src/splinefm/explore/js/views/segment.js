@@ -9,8 +9,8 @@ import { CurveCard } from "../charts/curve.js";
 import { domainOf } from "../charts/plain.js";
 
 const POINTS = 129;
-const MOST_CARDS = 24;
-const MOST_NAMES = 10;
+const MAX_CARDS = 24;
+const MAX_NAMES = 10;
 const SHOWN = [
   ["density", "rows"],
   ["spread", "spread of similar rows"],
@@ -36,7 +36,7 @@ export class SegmentView {
   constructor(app) {
     this.app = app;
     this.columns = app.byImportance.filter((column) => column.kind === "numerical");
-    this.named = app.byImportance.filter((column) => column.kind === "categorical").slice(0, MOST_CARDS);
+    this.named = app.byImportance.filter((column) => column.kind === "categorical").slice(0, MAX_CARDS);
     this.cards = new Map();
     this.bars = new Map();
     this.extra = null;
@@ -122,7 +122,7 @@ export class SegmentView {
     const all = this.columns.map((column) => column.name);
     const first = all.includes(state.focus) ? [state.focus] : [];
     const ordered = [...first, ...all.filter((name) => name !== state.focus)];
-    return state.all ? ordered : ordered.slice(0, MOST_CARDS);
+    return state.all ? ordered : ordered.slice(0, MAX_CARDS);
   }
 
   update(state, moving) {
@@ -166,9 +166,9 @@ export class SegmentView {
 
   /** The categories of a column that have a bar: the most frequent, and the current one. */
   shownNames(column, value) {
-    const names = shownCategories(column, MOST_NAMES, value);
+    const names = shownCategories(column, MAX_NAMES, value);
     // A value that is no category of the model has a bar, too.
-    return value === null || names.includes(value) ? names : [...names.slice(0, MOST_NAMES - 1), value];
+    return value === null || names.includes(value) ? names : [...names.slice(0, MAX_NAMES - 1), value];
   }
 
   updateNames(state, moving) {

@@ -11,7 +11,7 @@ import { axisChoice } from "./segment.js";
 const POINTS = 129;
 const FINE = 72;
 const COARSE = 36;
-const MOST_NAMES = 40;
+const MAX_NAMES = 40;
 
 export class SurfaceView {
   constructor(app) {
@@ -117,7 +117,7 @@ export class SurfaceView {
   /** The values along an edge: numbers, or the most frequent categories. */
   edge(column, state, moving) {
     if (column.kind !== "numerical")
-      return shownCategories(column, MOST_NAMES);
+      return shownCategories(column, MAX_NAMES);
     const {
       domain: [low, high],
       even,
