@@ -29,7 +29,7 @@ from tables import load
 
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
-from splinefm.train.metrics import logloss, rmse
+from splinefm.metrics import logloss, rmse
 
 BINS = 200
 ERRORS = (1e-2, 1e-3)

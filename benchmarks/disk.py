@@ -112,7 +112,7 @@ def fit(past: str, later: str, small: bool, quick: bool) -> dict[str, float]:
     }
     table = pq.read_table(later)
     y, p = table["click"].to_numpy().astype(np.float64), fitted.predict(later)
-    return figures | {"later_logloss": sf.logloss(y, p), "later_auc": sf.auc(y, p)}
+    return figures | {"later_logloss": sf.metrics.logloss(y, p), "later_auc": sf.metrics.auc(y, p)}
 
 
 def measure(rows: int, parent: str | None) -> dict[str, Any]:

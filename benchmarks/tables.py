@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.model_selection import train_test_split
 
-from splinefm.train.metrics import logloss, rmse
+from splinefm.metrics import logloss, rmse
 
 Part = Literal["holdout", "test"]
 LossName = Literal["squared", "logistic", "poisson", "softmax"]

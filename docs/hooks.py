@@ -32,27 +32,43 @@ OUTSIDE = {  # page of the site: file of the repository
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".toml": "toml", ".json": "json", ".md": "markdown"}
 LINK = re.compile(r"(\[(?P<text>[^\]\[]*)\])\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 
-# One page of the reference per group. A test compares the names with those of the package.
+# One page of the reference per group: names of `import splinefm as sf`. A test compares them with the package.
 REFERENCE = {
     "Estimators": "SplineFMClassifier SplineFMRegressor fit_model Fitted load ModelFileError ShardedModel",
     "Fields": "Schema infer_schema Numerical Categorical MultiValued Timestamp Cross open_table fit_encoder Encoder"
-    " EncoderStatistics Slots SlotLayout DriftWarning",
-    "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform choose_transform"
-    " BSpline MultiResolution Bins Polynomial Fourier Powers CustomBasis BasisStarvation",
+    " EncoderStatistics DriftWarning",
+    "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform"
+    " BSpline MultiResolution Bins Polynomial Fourier Powers CustomBasis",
     "Models": "FM FwFM LowRankFwFM FmFM FFM HigherOrderFM Loss",
-    "Training": "Training Epoch Diverged tune Tuned StudySummary TrialSummary",
-    "Updates": "update_model UpdateReport Guard Verdict Judgment UpdateRefused Learner LearnerState",
-    "Views": "segment segments Curve Bars Surface",
-    "Explanations": "shapley_values ShapleyValues Background importance Importance partial_dependence ice_curves"
-    " decompose Decomposition",
-    "Ranking and serving": "ItemIndex ApproximateIndex ScoreError Scorer",
-    "Exports": "discretize discretization_error DiscretizationReport export_tables export_onnx onnx_inputs"
+    "Training": "Training Epoch Diverged tune",
+    "Updates": "update_model Guard UpdateRefused Learner",
+    "Views": "segments",
+    "Explanations": "shapley_values Background importance partial_dependence ice_curves decompose",
+    "Ranking and serving": "ItemIndex",
+    "Exports": "discretize discretization_error export_tables export_onnx onnx_inputs"
     " export_scorer export_libffm export_libffm_rows to_torch from_torch",
-    "Metrics": "auc logloss normalized_entropy class_logloss class_auc accuracy calibration_error calibration_by"
-    " GroupCalibration rmse mae r2 gamma_deviance tweedie_deviance pinball_loss coverage huber_loss",
+    "Metrics": "metrics.auc metrics.logloss metrics.normalized_entropy metrics.class_logloss metrics.class_auc"
+    " metrics.accuracy metrics.calibration_error metrics.calibration_by metrics.GroupCalibration metrics.rmse"
+    " metrics.mae metrics.r2 metrics.gamma_deviance metrics.tweedie_deviance metrics.pinball_loss metrics.coverage"
+    " metrics.huber_loss",
     "Plots": "plots.curve plots.steps plots.bars plots.surface plots.importance plots.pairs plots.history"
     " plots.study plots.calibration plots.basis plots.transformed plots.lines",
 }
+# Results of these functions, and what they call: documented on the same pages, found in the modules by name.
+RESULTS = {
+    "Fields": "Slots SlotLayout",
+    "Transforms and bases": "choose_transform BasisStarvation",
+    "Training": "Tuned StudySummary TrialSummary",
+    "Updates": "UpdateReport Verdict Judgment LearnerState",
+    "Views": "Curve Bars Surface",
+    "Explanations": "ShapleyValues Importance Decomposition",
+    "Ranking and serving": "Scorer ApproximateIndex ScoreError",
+    "Exports": "DiscretizationReport",
+}
+INTRODUCTION = (
+    "Names of `import splinefm as sf`, by task. Names without `sf.` are types of results and what a name above them"
+    " uses; import them from the module that `source` shows, for annotations and tests."
+)
 # File names of groups whose title is long.
 SHORT = {"Ranking and serving": "ranking"}
 
@@ -139,19 +155,37 @@ def line_anchor(path: Path, name: str) -> str:
 def reference_pages() -> dict[str, str]:
     """The table of all public names, and a page of docstrings per group."""
     package = griffe.load("splinefm", search_paths=[str(ROOT / "src")])
-    table = ["# All public names", "", "Every name of `import splinefm as sf`, by task.", ""]
+    table = ["# All public names", "", INTRODUCTION, ""]
     pages = {}
     for group, names in REFERENCE.items():
         page = page_of(group)
         table += [f"## [{group}]({page})", "", "| name | | |", "|---|---|---|"]
         blocks = [f"# {group}", ""]
-        for name in names.split():
-            link = f"[`sf.{name}`]({page}#splinefm.{name})"
-            table.append(f"| {link} | {summary(package, name)} | {source_link(package, name)} |")
-            blocks += [f"::: splinefm.{name}", ""]
+        entries = [(f"sf.{name}", name) for name in names.split()]
+        entries += [(name, path_of_result(package, name)) for name in RESULTS.get(group, "").split()]
+        for title, path in entries:
+            link = f"[`{title}`]({page}#splinefm.{path})"
+            table.append(f"| {link} | {summary(package, path)} | {source_link(package, path)} |")
+            blocks += [f"::: splinefm.{path}", ""]
         table.append("")
         pages[f"reference/{page}"] = "\n".join(blocks)
     return {"reference/index.md": "\n".join(table), **pages}
+
+
+def path_of_result(package: Any, name: str) -> str:
+    """Where a class or function is defined that is no name of the package itself."""
+    found = [f"{module.path}.{name}" for module in modules_of(package) if defines(module, name)]
+    if len(found) != 1:
+        raise ValueError(f"{name} must be defined in one module, found {found}")
+    return str(found[0]).removeprefix("splinefm.")
+
+
+def modules_of(package: Any) -> list[Any]:
+    return [package, *(found for module in package.modules.values() for found in modules_of(module))]
+
+
+def defines(module: Any, name: str) -> bool:
+    return name in module.members and not module.members[name].is_alias
 
 
 def summary(package: Any, name: str) -> str:
@@ -162,5 +196,5 @@ def summary(package: Any, name: str) -> str:
 
 def source_link(package: Any, name: str) -> str:
     """Where a name is defined, as a link of the repository."""
-    home = package[name].final_target
+    home = package[name].final_target if package[name].is_alias else package[name]
     return f"[source](../../{Path(home.filepath).relative_to(ROOT).as_posix()}#{home.name})"

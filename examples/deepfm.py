@@ -58,7 +58,7 @@ def main(epochs: int = 5) -> dict[str, float]:
     part = sf.from_torch(network.splines, fitted)  # its spline part alone: curves, explanations, exports
     curve = part.segment(test.iloc[0].drop("mean area").to_dict(), along="mean area")
     print("scores of a row with a mean area of 300, 600 and 900:", curve([300.0, 600.0, 900.0]).round(2))
-    return {"splines": sf.logloss(y_test, fitted.predict(test)), "DeepFM": sf.logloss(y_test, deep)}
+    return {"splines": sf.metrics.logloss(y_test, fitted.predict(test)), "DeepFM": sf.metrics.logloss(y_test, deep)}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import splinefm as sf
 from splinefm._checks import MOST, check_count, check_fitted, check_increasing, check_positive, check_size
 from splinefm._parallel import count_threads, in_order
 from splinefm._wording import on_command_line
+from splinefm.inspect.segment import segment
 
 
 @pytest.mark.parametrize("value", [True, 2.0, "2", None])
@@ -80,7 +81,7 @@ def test_an_error_in_a_thread_reaches_the_caller():
         lambda model, X: sf.Background.of(model, X),
         lambda model, X: sf.partial_dependence(model, "x", [1.0], X),
         lambda model, X: sf.ice_curves(model, X, "x", [1.0]),
-        lambda model, X: sf.segment(model, {}, "x"),
+        lambda model, X: segment(model, {}, "x"),
         lambda model, X: sf.segments(model, X, "x"),
         lambda model, X: sf.Learner(model),
         lambda model, X: sf.to_torch(model),

@@ -97,13 +97,17 @@ def site():
 
 def test_the_reference_has_every_public_name_once_with_a_line(site):
     names = [name for group in site.REFERENCE.values() for name in group.split()]
-    plots = [f"plots.{name}" for name in importlib.import_module("splinefm.plots").__all__]
-    assert sorted(names) == sorted([*sf.__all__, *plots])
+    results = [name for group in site.RESULTS.values() for name in group.split()]
+    spaces = [
+        f"{space}.{name}"
+        for space in ("metrics", "plots")
+        for name in importlib.import_module(f"splinefm.{space}").__all__
+    ]
+    assert sorted(names) == sorted([*sf.__all__, *spaces]) and set(names).isdisjoint(results)
     table = site.reference_pages()["reference/index.md"]
-    for name in names:
-        assert re.search(
-            rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$", table, flags=re.MULTILINE
-        ), name
+    for title in [*(f"sf.{name}" for name in names), *results]:
+        line = rf"^\| \[`{re.escape(title)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$"
+        assert re.search(line, table, flags=re.MULTILINE), title
 
 
 def test_the_reference_has_the_parameters_that_the_estimators_share(site):
@@ -132,16 +136,16 @@ def test_the_navigation_has_every_page(site):
     assert sorted(found) == sorted([*pages, *site.OUTSIDE, *site.reference_pages()])
 
 
-def public_objects():
-    return [f"{value.__module__}.{value.__qualname__}" for value in (getattr(sf, name) for name in sf.__all__)]
-
-
-def test_docstrings_of_public_names_are_valid():
+def test_docstrings_of_public_names_are_valid(site):
     validate = pytest.importorskip("numpydoc.validate").validate
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["numpydoc_validation"]
     left_out = set(settings["checks"]) - {"all"}
-    names = public_objects()[:: 1 if THOROUGH else 3]
-    errors = [(name, *error) for name in names for error in validate(name)["errors"]]
+    public = [getattr(sf, name) for name in sf.__all__] + [getattr(sf.metrics, name) for name in sf.metrics.__all__]
+    names = [f"{value.__module__}.{value.__qualname__}" for value in public]
+    package = site.griffe.load("splinefm", search_paths=[str(ROOT / "src")])
+    results = [name for group in site.RESULTS.values() for name in group.split()]
+    names += [f"splinefm.{site.path_of_result(package, name)}" for name in results]
+    errors = [(name, *error) for name in names[:: 1 if THOROUGH else 3] for error in validate(name)["errors"]]
     assert [error for error in errors if error[1] not in left_out] == []
 
 

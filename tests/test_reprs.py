@@ -5,6 +5,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.train.settings import Epoch
+from splinefm.train.trials import StudySummary, TrialSummary
 from support import random_fitted
 
 MOST = 250
@@ -34,8 +35,8 @@ OBJECTS = {
     "shapley": lambda fitted: sf.shapley_values(fitted, TABLE, TABLE),
     "decomposition": lambda fitted: sf.decompose(fitted, TABLE, TABLE),
     "importance": lambda fitted: sf.importance(fitted, TABLE),
-    "study": lambda fitted: sf.StudySummary(
-        "y", "RMSE", False, 0, tuple(sf.TrialSummary(i, "complete", 1.0, 20, 0.5, (("k", 4),)) for i in range(50))
+    "study": lambda fitted: StudySummary(
+        "y", "RMSE", False, 0, tuple(TrialSummary(i, "complete", 1.0, 20, 0.5, (("k", 4),)) for i in range(50))
     ),
 }
 

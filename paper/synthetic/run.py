@@ -14,7 +14,7 @@ from paper.harness import Json, Options, Results, read_options, read_settings, r
 from paper.synthetic.arms import bins, fit_as_authors, fit_by_library, splines, validation_loss
 from paper.synthetic.data import SEGMENTS, Clicks, make_clicks, split
 from paper.synthetic.report import report as report
-from splinefm.train.metrics import logloss
+from splinefm.metrics import logloss
 
 
 def units(settings: Json) -> dict[str, tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from splinefm import metrics as metrics
     from splinefm import plots as plots
     from splinefm.encode.bases.functions import Bins as Bins
     from splinefm.encode.bases.functions import CustomBasis as CustomBasis
@@ -29,18 +30,13 @@ if TYPE_CHECKING:
     from splinefm.encode.fields.timestamps import Timestamp as Timestamp
     from splinefm.encode.inference import infer_schema as infer_schema
     from splinefm.encode.schema import Schema as Schema
-    from splinefm.encode.slots import SlotLayout as SlotLayout
-    from splinefm.encode.slots import Slots as Slots
-    from splinefm.encode.starvation import BasisStarvation as BasisStarvation
     from splinefm.encode.tables.open import open_table as open_table
     from splinefm.encode.transforms.bestfit import BestFitCDF as BestFitCDF
-    from splinefm.encode.transforms.choice import choose_transform as choose_transform
     from splinefm.encode.transforms.quantile import Quantile as Quantile
     from splinefm.encode.transforms.scaling import ArcsinhSquare as ArcsinhSquare
     from splinefm.encode.transforms.scaling import Log as Log
     from splinefm.encode.transforms.scaling import MinMax as MinMax
     from splinefm.encode.transforms.transform import CustomTransform as CustomTransform
-    from splinefm.export.discretize import DiscretizationReport as DiscretizationReport
     from splinefm.export.discretize import discretization_error as discretization_error
     from splinefm.export.discretize import discretize as discretize
     from splinefm.export.libffm import export_libffm as export_libffm
@@ -55,18 +51,11 @@ if TYPE_CHECKING:
     from splinefm.fit.estimators import SplineFMRegressor as SplineFMRegressor
     from splinefm.fit.fitting import fit_model as fit_model
     from splinefm.inspect.background import Background as Background
-    from splinefm.inspect.curves import Bars as Bars
-    from splinefm.inspect.curves import Curve as Curve
-    from splinefm.inspect.curves import Surface as Surface
-    from splinefm.inspect.decomposition import Decomposition as Decomposition
     from splinefm.inspect.decomposition import decompose as decompose
     from splinefm.inspect.dependence import ice_curves as ice_curves
     from splinefm.inspect.dependence import partial_dependence as partial_dependence
-    from splinefm.inspect.importance import Importance as Importance
     from splinefm.inspect.importance import importance as importance
-    from splinefm.inspect.segment import segment as segment
     from splinefm.inspect.segment import segments as segments
-    from splinefm.inspect.shapley import ShapleyValues as ShapleyValues
     from splinefm.inspect.shapley import shapley_values as shapley_values
     from splinefm.model.family.field_aware import FFM as FFM
     from splinefm.model.family.field_matrixed import FmFM as FmFM
@@ -74,47 +63,20 @@ if TYPE_CHECKING:
     from splinefm.model.family.field_weighted import LowRankFwFM as LowRankFwFM
     from splinefm.model.family.fm import FM as FM
     from splinefm.model.family.higher_order import HigherOrderFM as HigherOrderFM
-    from splinefm.rank.approximate import ApproximateIndex as ApproximateIndex
-    from splinefm.rank.error import ScoreError as ScoreError
     from splinefm.rank.index import ItemIndex as ItemIndex
-    from splinefm.serve.scorer import Scorer as Scorer
     from splinefm.store.container import ModelFileError as ModelFileError
     from splinefm.store.model_file import load as load
     from splinefm.store.sharded_model import ShardedModel as ShardedModel
     from splinefm.train.fitted import Fitted as Fitted
     from splinefm.train.loop import Diverged as Diverged
     from splinefm.train.losses import Loss as Loss
-    from splinefm.train.metrics import GroupCalibration as GroupCalibration
-    from splinefm.train.metrics import accuracy as accuracy
-    from splinefm.train.metrics import auc as auc
-    from splinefm.train.metrics import calibration_by as calibration_by
-    from splinefm.train.metrics import calibration_error as calibration_error
-    from splinefm.train.metrics import class_auc as class_auc
-    from splinefm.train.metrics import class_logloss as class_logloss
-    from splinefm.train.metrics import coverage as coverage
-    from splinefm.train.metrics import gamma_deviance as gamma_deviance
-    from splinefm.train.metrics import huber_loss as huber_loss
-    from splinefm.train.metrics import logloss as logloss
-    from splinefm.train.metrics import mae as mae
-    from splinefm.train.metrics import normalized_entropy as normalized_entropy
-    from splinefm.train.metrics import pinball_loss as pinball_loss
-    from splinefm.train.metrics import r2 as r2
-    from splinefm.train.metrics import rmse as rmse
-    from splinefm.train.metrics import tweedie_deviance as tweedie_deviance
     from splinefm.train.settings import Epoch as Epoch
     from splinefm.train.settings import Training as Training
-    from splinefm.train.trials import StudySummary as StudySummary
-    from splinefm.train.trials import TrialSummary as TrialSummary
-    from splinefm.tuning.search import Tuned as Tuned
     from splinefm.tuning.search import tune as tune
-    from splinefm.update.files import UpdateReport as UpdateReport
     from splinefm.update.files import update_model as update_model
     from splinefm.update.guard import Guard as Guard
-    from splinefm.update.guard import Judgment as Judgment
     from splinefm.update.guard import UpdateRefused as UpdateRefused
-    from splinefm.update.guard import Verdict as Verdict
     from splinefm.update.learner import Learner as Learner
-    from splinefm.update.state import LearnerState as LearnerState
 
 __version__ = "0.1.0"
 
@@ -130,15 +92,12 @@ _HOME = {
     "encode.fields.timestamps": "Timestamp",
     "encode.inference": "infer_schema",
     "encode.schema": "Schema",
-    "encode.slots": "SlotLayout Slots",
-    "encode.starvation": "BasisStarvation",
     "encode.tables.open": "open_table",
     "encode.transforms.bestfit": "BestFitCDF",
-    "encode.transforms.choice": "choose_transform",
     "encode.transforms.quantile": "Quantile",
     "encode.transforms.scaling": "ArcsinhSquare Log MinMax",
     "encode.transforms.transform": "CustomTransform",
-    "export.discretize": "DiscretizationReport discretization_error discretize",
+    "export.discretize": "discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
     "export.modules": "from_torch to_torch",
     "export.onnx.inputs": "onnx_inputs",
@@ -148,45 +107,40 @@ _HOME = {
     "fit.estimators": "SplineFMClassifier SplineFMRegressor",
     "fit.fitting": "fit_model",
     "inspect.background": "Background",
-    "inspect.curves": "Bars Curve Surface",
-    "inspect.decomposition": "Decomposition decompose",
+    "inspect.decomposition": "decompose",
     "inspect.dependence": "ice_curves partial_dependence",
-    "inspect.importance": "Importance importance",
-    "inspect.segment": "segment segments",
-    "inspect.shapley": "ShapleyValues shapley_values",
+    "inspect.importance": "importance",
+    "inspect.segment": "segments",
+    "inspect.shapley": "shapley_values",
     "model.family.field_aware": "FFM",
     "model.family.fm": "FM",
     "model.family.field_matrixed": "FmFM",
     "model.family.field_weighted": "FwFM LowRankFwFM",
     "model.family.higher_order": "HigherOrderFM",
-    "rank.approximate": "ApproximateIndex",
-    "rank.error": "ScoreError",
     "rank.index": "ItemIndex",
-    "serve.scorer": "Scorer",
     "store.container": "ModelFileError",
     "store.model_file": "load",
     "store.sharded_model": "ShardedModel",
     "train.fitted": "Fitted",
     "train.loop": "Diverged",
     "train.losses": "Loss",
-    "train.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss "
-    "coverage gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
     "train.settings": "Epoch Training",
-    "train.trials": "StudySummary TrialSummary",
-    "tuning.search": "Tuned tune",
-    "update.files": "UpdateReport update_model",
-    "update.guard": "Guard Judgment UpdateRefused Verdict",
+    "tuning.search": "tune",
+    "update.files": "update_model",
+    "update.guard": "Guard UpdateRefused",
     "update.learner": "Learner",
-    "update.state": "LearnerState",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)
 
 
+# Modules that are loaded on first use; not in __all__, since `from splinefm import *` must work without matplotlib.
+_NAMESPACES = ("metrics", "plots")
+
+
 def __getattr__(name: str) -> Any:
-    # A module, not in __all__: `from splinefm import *` must work without matplotlib.
-    if name == "plots":
-        return import_module("splinefm.plots")
+    if name in _NAMESPACES:
+        return import_module(f"splinefm.{name}")
     if name not in _MODULE:
         raise AttributeError(f"module 'splinefm' has no attribute {name!r}")
     value = getattr(import_module(_MODULE[name]), name)
@@ -195,4 +149,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", *(["plots"] if find_spec("matplotlib") else [])]
+    return [*__all__, "__version__", "metrics", *(["plots"] if find_spec("matplotlib") else [])]

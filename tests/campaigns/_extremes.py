@@ -167,12 +167,12 @@ def _check_views(fitted: Any, few: dict[str, Any], rows: list[dict[str, Any]], s
     names = fitted.encoder.schema.names
     if names != ("z", "c") or isinstance(few["z"], list) or not hasattr(fitted.encoder.fields[0], "basis"):
         return
-    import splinefm as sf
+    from splinefm.inspect.curves import Curve
 
     z = np.array([np.nan if row["z"] is None else float(row["z"]) for row in rows])
     for i, row in enumerate(rows[:3]):
         curve = fitted.segment({"c": row["c"]}, along="z", watch=False)
-        require(isinstance(curve, sf.Curve), f"a view is {curve!r}")
+        require(isinstance(curve, Curve), f"a view is {curve!r}")
         if np.isfinite(z[i]):
             close("a curve", curve(z[i]), scores[i])
         require_finite("a curve", curve(z[np.isfinite(z)]))

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 _AB = "tests/serve/test_arms_and_figures.py"
 _TRAINING = "tests/train/test_training.py"
-_METRICS = "tests/train/test_metrics.py"
+_METRICS = "tests/test_metrics.py"
 _LIBFFM = "tests/export/test_libffm.py"
 _DRIFT = "tests/encode/test_drift.py"
 _EXPLAIN = "tests/inspect/test_explain.py"
@@ -121,10 +121,10 @@ MUTANTS = [
         "tests/train/test_training.py tests/fit/test_skewed_targets.py",
     ),
     Mutant("train/loop.py", "math.exp(-2.0 / steps_per_epoch)", "math.exp(-1.0 / steps_per_epoch)", _TRAINING),
-    Mutant("train/metrics.py", "np.cumsum(negative) - negative / 2.0", "np.cumsum(negative)", _METRICS),
-    Mutant("train/metrics.py", "np.unique(target[w > 0.0])", "np.unique(target)", _METRICS),
+    Mutant("metrics.py", "np.cumsum(negative) - negative / 2.0", "np.cumsum(negative)", _METRICS),
+    Mutant("metrics.py", "np.unique(target[w > 0.0])", "np.unique(target)", _METRICS),
     Mutant(
-        "train/metrics.py",
+        "metrics.py",
         "(1.0 - quantile) * over, -quantile * over",
         "quantile * over, (quantile - 1.0) * over",
         _METRICS,

@@ -10,6 +10,7 @@ import numpy as np
 
 import splinefm as sf
 from c_library import LIBRARY, CScorer
+from splinefm.inspect.curves import Curve
 from support import cross_schema, cross_table, mixed_schema, mixed_table, random_classes, random_fitted
 
 Rng = np.random.Generator
@@ -83,7 +84,7 @@ def _viewed(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     row = rows_of(table)[0]
     along = fitted.encoder.schema.names[0]
     view = fitted.segment({name: value for name, value in row.items() if name != along}, along=along, watch=False)
-    if isinstance(view, sf.Curve):
+    if isinstance(view, Curve):
         view([0.0, 0.5, 1.0])
 
 

@@ -11,9 +11,9 @@ import splinefm as sf
 from splinefm.cli.actions import demo as module
 from splinefm.cli.actions.demo import SEGMENTS, click_data, run_demo
 from splinefm.cli.commands.demo import print_demo
+from splinefm.metrics import logloss
 from splinefm.plots.figures import COLORS, make_panels
 from splinefm.plots.views import lines
-from splinefm.train.metrics import logloss
 
 SMALL = {
     "train_rows": 2000,

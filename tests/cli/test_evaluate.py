@@ -9,8 +9,8 @@ from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_tweedie
 
 import splinefm as sf
 from commands import with_positive_amounts
+from splinefm import metrics
 from splinefm.fit import evaluation as module
-from splinefm.train import metrics
 
 
 @pytest.fixture(autouse=True)

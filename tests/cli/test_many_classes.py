@@ -8,7 +8,7 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.train import metrics
+from splinefm import metrics
 
 QUICK = ("--epochs", 2, "--model", "fm", "--k", 2, "--threads", 1, "--quiet")
 

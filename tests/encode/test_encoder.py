@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode import encoder as encoder_module
+from splinefm.encode.slots import SlotLayout
 from support import examples
 
 SCHEMA = sf.Schema(
@@ -384,7 +385,7 @@ class TestBadTables:
         from splinefm.encode.slots import FieldLayout
 
         with pytest.raises(ValueError, match=r"'id' alone needs 2,147,483,647: give it fewer .*or raise its min_count"):
-            sf.SlotLayout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))
+            SlotLayout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))
 
 
 def test_a_family_with_given_parameters_is_taken_as_it_is():

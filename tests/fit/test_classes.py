@@ -15,8 +15,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import splinefm as sf
+from splinefm import metrics
 from splinefm.model.family.formula import formula_scores
-from splinefm.train import metrics
 from splinefm.train.losses import Loss, log_softmax, softmax
 from splinefm.train.target_summary import TargetSummary
 from splinefm.train.targets import as_targets, balanced_weights, class_weights, find_classes
@@ -436,7 +436,7 @@ def test_the_model_of_one_class(model, tmp_path):
 
 
 ONE_SCORE = {
-    "segment": lambda f, _: sf.segment(f, {"c": "u"}, along="x"),
+    "segment": lambda f, _: f.segment({"c": "u"}, along="x"),
     "segments": lambda f, _: sf.segments(f, {"c": ["u", "v"]}, along="x"),
     "shapley_values": lambda f, _: sf.shapley_values(f, TABLE, TABLE),
     "decompose": lambda f, _: sf.decompose(f, TABLE, TABLE),

@@ -54,8 +54,8 @@ def test_scores_are_the_mean_of_those_of_single_fits(model, tmp_path):
     rows = [{name: NEW[name][i] for name in "xzc"} for i in range(9)]
     np.testing.assert_allclose([scorer(row) for row in rows], expected[:9], rtol=1e-4, atol=1e-5)
 
-    curve = sf.segment(together, {"z": 0.3, "c": "a"}, along="x")
-    means = np.mean([sf.segment(one, {"z": 0.3, "c": "a"}, along="x")(NEW["x"]) for one in singles], axis=0)
+    curve = together.segment({"z": 0.3, "c": "a"}, along="x")
+    means = np.mean([one.segment({"z": 0.3, "c": "a"}, along="x")(NEW["x"]) for one in singles], axis=0)
     np.testing.assert_allclose(curve(NEW["x"]), means, rtol=1e-4, atol=1e-5)
 
     together.save(tmp_path / "m.sfm")
@@ -136,7 +136,7 @@ def test_updates_train_the_mean_as_one_model(model, tmp_path):
     np.testing.assert_allclose(found.scores(NEW), formula_scores(found.model, found.params, slots), atol=1e-4)
     assert rms(found) < 0.95 * rms(start)
 
-    curve = sf.segment(found, {"z": 0.3, "c": "d"}, along="x")
+    curve = found.segment({"z": 0.3, "c": "d"}, along="x")
     points = {"x": NEW["x"], "z": np.full(len(NEW["x"]), 0.3), "c": ["d"] * len(NEW["x"])}
     np.testing.assert_allclose(curve(NEW["x"]), found.scores(points), atol=1e-4)
 

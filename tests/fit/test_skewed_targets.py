@@ -64,7 +64,7 @@ def test_quantiles_are_calibrated_on_rows_that_were_not_seen(level):
     train, _ = lognormal()
     test, _ = lognormal(1)
     p = fit(train, sf.Loss("quantile", quantile=level)).predict(test)
-    assert sf.coverage(test["y"], p) == pytest.approx(level, abs=0.03)
+    assert sf.metrics.coverage(test["y"], p) == pytest.approx(level, abs=0.03)
     constant = np.full(N, np.quantile(train["y"], level))
     ours, theirs = (mean_pinball_loss(test["y"], values, alpha=level) for values in (p, constant))
     assert ours < 0.95 * theirs
@@ -121,10 +121,10 @@ class TestEveryLoss:
         _, fitted = self.fit(loss, validation=data)
         epoch = min(fitted.history, key=lambda epoch: epoch.validation_loss)
         metric = {
-            "gamma": sf.gamma_deviance,
-            "tweedie": lambda y, p: sf.tweedie_deviance(y, p, power=1.3),
-            "quantile": lambda y, p: sf.pinball_loss(y, p, quantile=0.8),
-            "huber": lambda y, p: sf.huber_loss(y, p, delta=fitted.loss.delta),
+            "gamma": sf.metrics.gamma_deviance,
+            "tweedie": lambda y, p: sf.metrics.tweedie_deviance(y, p, power=1.3),
+            "quantile": lambda y, p: sf.metrics.pinball_loss(y, p, quantile=0.8),
+            "huber": lambda y, p: sf.metrics.huber_loss(y, p, delta=fitted.loss.delta),
         }[loss.name]
         expected = metric(data["y"], fitted.predict(data))
         assert fitted.loss.metric(epoch.validation_loss) == pytest.approx(expected, rel=1e-4)
@@ -154,7 +154,10 @@ def test_sample_weights_move_a_quantile():
     data["w"] = np.where(data["y"] > np.median(data["y"]), 3.0, 1.0)
     loss = sf.Loss("quantile", quantile=0.5)
     p = fit(data, loss, sample_weight="w").predict(data)
-    assert sf.coverage(data["y"], p, data["w"]) == pytest.approx(0.5, abs=0.04) and sf.coverage(data["y"], p) > 0.55
+    assert (
+        sf.metrics.coverage(data["y"], p, data["w"]) == pytest.approx(0.5, abs=0.04)
+        and sf.metrics.coverage(data["y"], p) > 0.55
+    )
 
 
 def test_other_losses_by_name_are_refused():

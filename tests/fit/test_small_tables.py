@@ -151,6 +151,6 @@ def test_a_small_table_is_learned():
     def loss(**settings):
         fitted = sf.fit_model(train, "color", loss="softmax", training=sf.Training(threads=1, **settings))
         labels = np.searchsorted(fitted.classes, test["color"])
-        return sf.class_logloss(labels, fitted.predict(test, watch=False))
+        return sf.metrics.class_logloss(labels, fitted.predict(test, watch=False))
 
     assert loss() < 0.75 * loss(l2=L2, smoothness=SMOOTHNESS, batch_size=32)

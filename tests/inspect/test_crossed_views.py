@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BPoly, PPoly
 
 import splinefm as sf
+from splinefm.encode.slots import Slots
 from splinefm.model.family.formula import formula_scores, unit_sums
 from support import examples, random_fitted
 
@@ -92,7 +93,7 @@ def draw_values(rng, n, table):
 def assert_scores(found, fitted, rows):
     slots = fitted.encoder.encode(rows)
     params = {name: np.abs(values) for name, values in fitted.params.items()}
-    terms = formula_scores(fitted.model, params, sf.Slots(slots.start, np.abs(slots.weight), slots.layout))
+    terms = formula_scores(fitted.model, params, Slots(slots.start, np.abs(slots.weight), slots.layout))
     assert np.shape(found) == terms.shape
     assert (np.abs(found - formula_scores(fitted.model, fitted.params, slots)) <= 2e-7 * terms).all()
     assert (np.abs(found - fitted.scores(slots)) <= 5e-7 * terms).all()
@@ -429,6 +430,6 @@ def test_tokens_of_rules_that_overlap(special, values):
     table = {"x": [*np.linspace(-4, 9.5, 60)], "a": ["u", "v"] * 30}
     schema = sf.Schema([sf.Numerical("x", special=special), sf.Categorical("a"), sf.Cross("x", "a")])
     fitted = random_fitted(sf.FwFM(k=3), schema, table)
-    tokens = sf.segment(fitted, {"a": "u"}, along="x").tokens
+    tokens = fitted.segment({"a": "u"}, along="x").tokens
     expected = fitted.scores({"x": [*values, None], "a": ["u"] * (len(values) + 1)})
     np.testing.assert_allclose([*tokens.values()], expected, atol=1e-5)

@@ -14,6 +14,7 @@ from scipy.interpolate import PPoly
 
 import splinefm as sf
 from splinefm.cli.segments import parse_segments
+from splinefm.encode.slots import Slots
 from splinefm.model.family.formula import formula_scores
 from splinefm.train.losses import Loss
 from support import all_models, averages, random_fitted, visits_schema, visits_table
@@ -85,7 +86,7 @@ def segment_rows(n, rng=None):
 def sum_of_terms(fitted, slots):
     """Σ |terms| of the score of each row, in float64: what its rounding is in proportion to."""
     params = {name: np.abs(values) for name, values in fitted.params.items()}
-    return formula_scores(fitted.model, params, sf.Slots(slots.start, np.abs(slots.weight), slots.layout))
+    return formula_scores(fitted.model, params, Slots(slots.start, np.abs(slots.weight), slots.layout))
 
 
 def assert_scores(found, fitted, table):
@@ -452,7 +453,7 @@ def test_a_moment_of_pandas_is_one_value(missing):
     fitted = fitted_to(schema, {"when": times, "x": np.linspace(0, 1, 400)})
     one, other = (pd.NaT, None) if missing else (pd.Timestamp(times[7]), times[7])
     x = np.linspace(0, 1, 9)
-    curves = [sf.segment(fitted, {"when": when}, along="x")(x) for when in (one, other)]
+    curves = [fitted.segment({"when": when}, along="x")(x) for when in (one, other)]
     np.testing.assert_array_equal(*curves)
 
 

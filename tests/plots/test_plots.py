@@ -21,6 +21,8 @@ from scipy.optimize import brentq
 
 import splinefm as sf
 from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, number
+from splinefm.inspect.curves import Bars, Curve, Surface
+from splinefm.inspect.importance import Importance
 from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
@@ -28,6 +30,7 @@ from splinefm.plots.draw.reports import Z90, calibration_bins
 from splinefm.plots.figures import COLORS
 from splinefm.train.losses import Loss
 from splinefm.train.settings import Epoch
+from splinefm.train.trials import StudySummary, TrialSummary
 from support import random_fitted
 
 N = 600
@@ -181,7 +184,7 @@ def test_a_constant_column_is_drawn():
     schema = sf.Schema([sf.Numerical("k"), sf.Numerical("x")])
     encoder = sf.fit_encoder(schema, {"k": [7.0] * 50, "x": np.arange(50.0)})
     rows = np.arange(float(encoder.layout.fields[0].n_features))
-    curve = sf.Curve(encoder.fields[0], rows, 0.0, Loss("squared"))
+    curve = Curve(encoder.fields[0], rows, 0.0, Loss("squared"))
     ax = sf.plots.curve(curve, data=[7.0] * 50)
     assert ax.get_xlim() == pytest.approx((6.5, 7.5))
     heights, edges, _ = strip(ax, "rows").patches[0].get_data()
@@ -213,7 +216,7 @@ def test_several_models_are_a_mean_and_a_band(n):
     rng, curves = np.random.default_rng(0), []
     for _ in range(n):  # each with a transform of its own, as models of bootstrap samples have
         field = replace(view("x").field, transform=sf.Quantile(knots=50).fit(rng.gamma(2.0, 5.0, 500)))
-        curves.append(sf.Curve(field, rng.normal(size=field.layout.n_features), 0.0, Loss()))
+        curves.append(Curve(field, rng.normal(size=field.layout.n_features), 0.0, Loss()))
     ax = sf.plots.curve(curves, link=True, label="mean")
     (line,), (band,) = ax.get_lines(), ax.collections
     x = line.get_xdata()
@@ -325,7 +328,7 @@ def test_heavy_tails_call_for_another_scale():
     for kind, values in columns.items():
         for transform in (sf.Quantile(), sf.BestFitCDF()):
             encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x", transform)]), {"x": values})
-            curve = sf.Curve(encoder.fields[0], np.zeros(encoder.layout.n_features), 0.0, Loss())
+            curve = Curve(encoder.fields[0], np.zeros(encoder.layout.n_features), 0.0, Loss())
             if kind != "symlog" or isinstance(transform, sf.Quantile):
                 assert sf.plots.curve(curve, data=values).get_xscale() == kind
     exponential = -np.log1p(-(np.arange(200) + 0.5) / 200)
@@ -426,11 +429,11 @@ def test_bars_of_a_family_are_dots():
 
 def test_bars_of_one_category_and_without_tokens_and_of_buckets():
     one = sf.Categorical("c", vocabulary=["a"], missing="error", unseen="neutral")
-    ax = sf.plots.bars(sf.Bars(one, np.array([1.5]), 0.5, Loss()))
+    ax = sf.plots.bars(Bars(one, np.array([1.5]), 0.5, Loss()))
     assert labels(ax.yaxis) == ["a"]
     ax.figure.draw_without_rendering()
     hashed = sf.Categorical("c", vocabulary=["a"], unseen="hash", buckets=4)
-    ax = sf.plots.bars(sf.Bars(hashed, np.arange(6.0), 0.5, Loss("squared")), link=True)
+    ax = sf.plots.bars(Bars(hashed, np.arange(6.0), 0.5, Loss("squared")), link=True)
     assert labels(ax.yaxis) == ["a", "(missing)"]
 
 
@@ -483,7 +486,7 @@ def test_a_surface_along_categories_has_their_names_and_numbers():
 
 def test_a_flat_surface_has_no_contours():
     fields = tuple(sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error") for name in "xy")
-    flat = sf.Surface(fields, (np.zeros(2), np.zeros(2)), (np.zeros((2, 1)), np.zeros((2, 1))), np.ones(1), 1.0, Loss())
+    flat = Surface(fields, (np.zeros(2), np.zeros(2)), (np.zeros((2, 1)), np.zeros((2, 1))), np.ones(1), 1.0, Loss())
     ax = sf.plots.surface(flat)
     ax.figure.draw_without_rendering()
     assert not ax.texts
@@ -495,7 +498,7 @@ def test_a_flat_surface_has_no_contours():
 def make_importance(n, seed=0):
     rng = np.random.default_rng(seed)
     pairs = np.triu(rng.random((n, n)), 1)
-    return sf.Importance(tuple(f"f{i}" for i in range(n)), rng.random(n), rng.random(n), pairs + pairs.T)
+    return Importance(tuple(f"f{i}" for i in range(n)), rng.random(n), rng.random(n), pairs + pairs.T)
 
 
 def test_importance_is_sorted_and_the_rest_is_counted():
@@ -740,8 +743,8 @@ def nasty_views():
     table[name][:80] = np.repeat([-1.0, 99999.0, 2e6, 7.0], 20)
     spec = sf.Numerical(name, sf.ArcsinhSquare(), special=["negative", 99999.0, ">= 1000000", 7.0])
     field = sf.fit_encoder(sf.Schema([spec]), table).fields[0]
-    curves = sf.Curve(field, rng.normal(size=(14, field.layout.n_features)), np.zeros(14), Loss())
-    bars = sf.Bars(sf.Categorical("c", vocabulary=NASTY), rng.normal(size=202), 0.5, Loss())
+    curves = Curve(field, rng.normal(size=(14, field.layout.n_features)), np.zeros(14), Loss())
+    bars = Bars(sf.Categorical("c", vocabulary=NASTY), rng.normal(size=202), 0.5, Loss())
     return table, curves, bars
 
 
@@ -752,7 +755,7 @@ def draw_small_panels():
     sf.plots.curve(curves[0], first, data=table, link=True)
     tiny = np.random.default_rng(0).lognormal(-20.0, 2.0, 500)
     field = replace(curves.field, transform=sf.Log().fit(tiny), special=())
-    sf.plots.curve(sf.Curve(field, np.arange(float(field.layout.n_features)), 0.0, Loss()), second)
+    sf.plots.curve(Curve(field, np.arange(float(field.layout.n_features)), 0.0, Loss()), second)
     return sf.plots.bars(bars, third)
 
 
@@ -763,7 +766,7 @@ def draw_transforms():
 
 def draw_long_names():
     ones = np.ones(40)
-    return sf.plots.importance(sf.Importance(tuple(NASTY[:40]), ones, ones, np.ones((40, 40)) - np.eye(40)))
+    return sf.plots.importance(Importance(tuple(NASTY[:40]), ones, ones, np.ones((40, 40)) - np.eye(40)))
 
 
 def draw_study():
@@ -776,20 +779,20 @@ def draw_study():
         "epochs": list(range(3, 60)),
     }
     trials = [
-        sf.TrialSummary(
+        TrialSummary(
             i, "complete", rng.gamma(2.0), 9, 0.1, tuple((name, rng.choice(of).item()) for name, of in choices.items())
         )
         for i in range(60)
     ]
     best = min(trials, key=lambda trial: trial.value).number
-    return sf.plots.study(sf.StudySummary("s", "RMSE", False, best, tuple(trials)))[0]
+    return sf.plots.study(StudySummary("s", "RMSE", False, best, tuple(trials)))[0]
 
 
 def draw_categories(first, second, figsize=None):
     rng = np.random.default_rng(0)
     fields = [sf.Categorical("c", vocabulary=first), sf.Categorical("d", vocabulary=second)]
     rows = [rng.normal(size=(item.layout.n_features, 2)) for item in fields]
-    surface = sf.Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, Loss())
+    surface = Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, Loss())
     ax = Figure(figsize=figsize, layout="constrained").subplots() if figsize else None
     return sf.plots.surface(surface, ax, link=True)
 
@@ -798,7 +801,7 @@ def draw_close_bars():
     item = sf.Categorical("c", vocabulary=["a", "b", "c", "d"], missing="error", unseen="neutral")
     ax = Figure(figsize=(4.8, 2.4), layout="constrained").subplots()
     rows = np.array([0.3005, 0.2936, 0.3112, 0.2932])
-    return sf.plots.bars(sf.Bars(item, rows, 0.0, Loss("squared")), ax, link=True)
+    return sf.plots.bars(Bars(item, rows, 0.0, Loss("squared")), ax, link=True)
 
 
 FAMILY = ["Married-civ-spouse", "Never-married", "Divorced", "Separated", "Widowed", "Married-spouse-absent"]

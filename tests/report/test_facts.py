@@ -11,11 +11,11 @@ import pytest
 import splinefm as sf
 from commands import with_positive_amounts
 from pages import FORMULA, QUOTES, SCHEMA, SCRIPT, Reader, fit_part
+from splinefm.metrics import auc, logloss
 from splinefm.report import explanation as module
 from splinefm.report.effects import Effects
 from splinefm.report.explanation import ExplainRequest
 from splinefm.train.losses import Loss
-from splinefm.train.metrics import auc, logloss
 from splinefm.train.progress import SILENT
 
 

@@ -26,6 +26,7 @@ from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.model.family.formula import formula_scores
 from splinefm.rank.tables import FieldSubset
+from splinefm.serve.scorer import Scorer
 from splinefm.train.losses import Loss
 from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, random_params
 
@@ -515,7 +516,7 @@ class TestBadRows:
 
     def test_a_scorer_is_made_from_a_model(self):
         with pytest.raises(TypeError, match=r"must be a sf\.Fitted, got dict"):
-            sf.Scorer({})
+            Scorer({})
 
 
 class TestSharing:

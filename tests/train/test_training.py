@@ -13,6 +13,7 @@ import pytest
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
 from splinefm.fit import fitting
+from splinefm.metrics import logloss, rmse
 from splinefm.train import chunks
 from splinefm.train import loop as passes
 from splinefm.train import loop as run_module
@@ -20,7 +21,6 @@ from splinefm.train import penalties as penalties_module
 from splinefm.train import settings as training_module
 from splinefm.train.loop import Diverged, Judge, Problem, divergence_advice, make_engine
 from splinefm.train.losses import Loss
-from splinefm.train.metrics import logloss, rmse
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.progress import SILENT
 from splinefm.train.settings import Chunk

@@ -10,6 +10,7 @@ from splinefm.plots.draw.study import find_study
 from splinefm.store import model_file as describe
 from splinefm.store import model_file as restore
 from splinefm.train import trials as module
+from splinefm.train.trials import StudySummary, TrialSummary
 
 ROWS = np.random.default_rng(0).normal(size=200)
 TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}
@@ -23,11 +24,11 @@ def tuned():
 
 def make_study(values, maximize=False, **params):
     rows = [
-        sf.TrialSummary(i, "complete", value, 3, 0.1, tuple((name, column[i]) for name, column in params.items()))
+        TrialSummary(i, "complete", value, 3, 0.1, tuple((name, column[i]) for name, column in params.items()))
         for i, value in enumerate(values)
     ]
     best = int(np.argmax(values) if maximize else np.argmin(values))
-    return sf.StudySummary("s", "RMSE", maximize, best, tuple(rows))
+    return StudySummary("s", "RMSE", maximize, best, tuple(rows))
 
 
 class TestFile:
@@ -40,7 +41,7 @@ class TestFile:
 
     def test_values_of_every_kind_come_back(self, tuned, tmp_path):
         study = make_study([0.5, 0.4], a=[True, None], b=["ä", "8+32"], c=[1, 2], d=[1e-5, 0.25])
-        pruned = sf.TrialSummary(2, "pruned", None, 0, 0.0, ())
+        pruned = TrialSummary(2, "pruned", None, 0, 0.0, ())
         study = replace(study, trials=(*study.trials, pruned))
         replace(tuned.estimator.fitted_, study=study).save(tmp_path / "m.sfm")
         again = sf.load(tmp_path / "m.sfm").study
@@ -79,7 +80,7 @@ class TestFile:
 def test_of_a_very_long_study_the_best_stay(monkeypatch):
     monkeypatch.setattr(module, "MAX_TRIALS", 3)
     rows = list(make_study([0.5, 0.1, 0.9, 0.2, 0.4]).trials)
-    rows.append(sf.TrialSummary(5, "pruned", 0.01, 1, 0.1, ()))
+    rows.append(TrialSummary(5, "pruned", 0.01, 1, 0.1, ()))
     assert [trial.number for trial in module.limited(rows, maximize=False)] == [1, 3, 4]
     assert [trial.number for trial in module.limited(rows, maximize=True)] == [0, 2, 4]
 

@@ -13,11 +13,11 @@ import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import splinefm as sf
+from splinefm import metrics
 from splinefm.fit import fitting
 from splinefm.search import race
 from splinefm.search import search as of_fit
 from splinefm.train import chunks as chunks_module
-from splinefm.train import metrics
 from splinefm.tuning import search, trials
 from splinefm.tuning.search import open_task
 

@@ -444,8 +444,8 @@ class TestGuard:
         assert verdict.new.rows == verdict.after.rows == 400
         y, before, after = rows["click"].to_numpy(), fitted.predict(rows), sf.load(path).predict(rows)
         for judged, p in ((verdict.before, before), (verdict.after, after)):
-            assert judged.loss == pytest.approx(sf.logloss(y, p, weight), rel=1e-5)
-            assert judged.error == pytest.approx(sf.calibration_error(y, p, weight), abs=1e-6)
+            assert judged.loss == pytest.approx(sf.metrics.logloss(y, p, weight), rel=1e-5)
+            assert judged.error == pytest.approx(sf.metrics.calibration_error(y, p, weight), abs=1e-6)
 
     def test_classes_are_judged_by_the_one_that_is_farthest_off(self, tmp_path):
         def rows(number, shares):

@@ -49,10 +49,9 @@ from splinefm.search.resolutions import with_bases
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
-from splinefm.train.metrics import is_missing
 from splinefm.train.progress import make_progress
 from splinefm.train.settings import Epoch, check_model, check_optional_schema
-from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, warn_of_spellings
+from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, is_missing, warn_of_spellings
 from splinefm.update.learner import Learner
 
 # Importances of columns from the encoded rows that an estimator keeps.

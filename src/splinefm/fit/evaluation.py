@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from splinefm import metrics
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.vocabulary import natural_ranks
@@ -17,14 +18,13 @@ from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import STANDARD, open_data, require_columns
 from splinefm.encode.tables.table import Table
+from splinefm.metrics import GroupCalibration
 from splinefm.store.description import check_class_is_named, find_class
 from splinefm.store.sharded_model import TableScorer, open_model
-from splinefm.train import metrics
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
-from splinefm.train.metrics import GroupCalibration
 from splinefm.train.progress import Progress, make_progress
-from splinefm.train.targets import as_targets, as_weights, check_total_weight
+from splinefm.train.targets import as_targets, as_weights, check_total_weight, is_missing
 
 ROWS = 65_536
 """Rows of the table that are in memory at the same time."""
@@ -190,7 +190,7 @@ class _Groups:
             raise ValueError(f"--by {self.name}: the column holds lists; choose a column with one value per row")
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        values = [None if metrics.is_missing(value) else value for value in (*encoded.dictionary.to_pylist(), None)]
+        values = [None if is_missing(value) else value for value in (*encoded.dictionary.to_pylist(), None)]
         sums = np.stack([np.bincount(codes, part, len(values)) for part in (weight, weight * p, weight * y)], 1)
         for code in np.unique(codes):
             self.sums[values[code]] = self.sums.get(values[code], np.zeros(3)) + sums[code]

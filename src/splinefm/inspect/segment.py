@@ -63,41 +63,7 @@ def segment(
     background: object = None,
     watch: bool = True,
 ) -> Curve | Bars | Surface:
-    """The score along one or two fields, with the other fields fixed; `fitted.segment` is the same.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    values : mapping of str to value
-        The segment: the value of every other field (None is a missing value, a list belongs to a multi-valued field).
-        A date sets all parts of its column, unless the parts are named themselves: {"seen_at": "2024-05-28"},
-        {"seen_at.hour": 13.5}.
-    along : str or pair of str
-        The field, or the two fields, that vary. Crosses that contain their columns vary with them.
-    rest : {"error", "mean"}
-        What to do with fields that `values` does not name: raise an error, or average the score over their values. The
-        average is exact for independent fields: it is the score of the mean of each field's vectors.
-    background : table, optional
-        The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps (see
-        `Encoder.feature_means`).
-    watch : bool
-        Whether to warn about categories that the model does not know: their view is that of unseen values.
-
-    Returns
-    -------
-    Curve, Bars or Surface
-        A curve along a numerical field, bars along a categorical or multi-valued one, a surface along two fields.
-
-    Examples
-    --------
-    >>> import splinefm as sf
-    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
-    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
-    >>> curve = sf.segment(fitted, {"c": "a"}, along="x")
-    >>> bool(np.allclose(curve([0.5, 2.5]), fitted.scores({"x": [0.5, 2.5], "c": ["a", "a"]}), atol=1e-5))
-    True
-    """
+    """See `Fitted.segment`, which is the same."""
     schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
     sources = Sources(schema)
     _check_along(fitted, sources, names)
@@ -134,7 +100,7 @@ def segments(
         A row per segment, a column per field. The fields of `along` are not read. Other columns are ignored,
         except with `rest="mean"`, where they raise an error: a misspelled field would go unnoticed.
     along, rest, background
-        As in `segment`.
+        As in `Fitted.segment`.
 
     Examples
     --------

@@ -111,8 +111,9 @@ def study(study: object, axes: Sequence[Axes] | None = None) -> list[Axes]:
     Examples
     --------
     >>> import splinefm as sf
-    >>> trials = [sf.TrialSummary(i, "complete", 1.0 - 0.1 * i, 20, 0.5, (("k", 2**i),)) for i in range(3)]
-    >>> axes = study(sf.StudySummary("y", "RMSE", False, 2, tuple(trials)))
+    >>> from splinefm.train.trials import StudySummary, TrialSummary
+    >>> trials = [TrialSummary(i, "complete", 1.0 - 0.1 * i, 20, 0.5, (("k", 2**i),)) for i in range(3)]
+    >>> axes = study(StudySummary("y", "RMSE", False, 2, tuple(trials)))
     >>> [ax.get_xlabel() for ax in axes]
     ['trial', 'k']
     """

@@ -17,10 +17,10 @@ from splinefm.model.scores import predict_scores
 from splinefm.search.setting import Setting, seconds_of_fit
 from splinefm.train.chunks import Chunks, join_chunks, take_rows
 from splinefm.train.loop import Diverged, run_training, settings_for
-from splinefm.train.metrics import mean_and_error
 from splinefm.train.progress import Progress, UntilStopped
 from splinefm.train.rows import row_randoms
 from splinefm.train.settings import Chunk, Training, TrainingResult
+from splinefm.train.targets import mean_and_error
 
 # Encoded parts of the rows that are kept for the next fit.
 MAX_PARTS = 8

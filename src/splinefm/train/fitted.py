@@ -214,18 +214,29 @@ class Fitted:
         background: object = None,
         watch: bool = True,
     ) -> Curve | Bars | Surface:
-        """Return the score along one or two fields with the others fixed; see `sf.segment`.
+        """Return the score along one or two fields with the other fields fixed.
 
         Parameters
         ----------
         values : mapping of str to value
-            The values of the fixed fields.
+            The segment: the value of every other field (None is a missing value, a list belongs to a multi-valued
+            field). A date sets all parts of its column, unless the parts are named themselves: {"seen_at":
+            "2024-05-28"}, {"seen_at.hour": 13.5}.
         along : str or pair of str
-            The free field or fields.
-        rest, background
-            What to do about fields that are neither fixed nor free; see `sf.segment`.
+            The field, or the two fields, that vary. Crosses that contain their columns vary with them.
+        rest : {"error", "mean"}
+            What to do with fields that `values` does not name: raise an error, or average the score over their values.
+            The average is exact for independent fields: it is the score of the mean of each field's vectors.
+        background : table, optional
+            The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps
+            (see `Encoder.feature_means`).
         watch : bool
-            Whether to warn about categories that the model does not know.
+            Whether to warn about categories that the model does not know: their view is that of unseen values.
+
+        Returns
+        -------
+        Curve, Bars or Surface
+            A curve along a numerical field, bars along a categorical or multi-valued one, a surface along two fields.
 
         Examples
         --------
@@ -242,7 +253,7 @@ class Fitted:
         return segment(self, values, along, rest=rest, background=background, watch=watch)
 
     def scorer(self) -> Scorer:
-        """Return a function that scores single rows, given as dicts, in microseconds; see `sf.Scorer`.
+        """Return a function that scores single rows, given as dicts, in microseconds.
 
         Examples
         --------

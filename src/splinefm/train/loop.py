@@ -24,7 +24,6 @@ from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.train.chunks import Chunks
 from splinefm.train.losses import Loss
-from splinefm.train.metrics import mean_and_error
 from splinefm.train.penalties import AdaptivePenalties, make_groups, unsmoothed_fields
 from splinefm.train.progress import SILENT, Progress, UntilStopped
 from splinefm.train.settings import (
@@ -42,6 +41,7 @@ from splinefm.train.settings import (
     by_name,
     seeded,
 )
+from splinefm.train.targets import mean_and_error
 
 # What to say about a run that diverged.
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,13 +32,26 @@ def weighted_sum(weight: FloatArray, values: FloatArray) -> float:
     return float(np.sum(weight * values))
 
 
+def mean_and_error(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Return the weighted mean of some rows' values, and its standard error; the weights must have a sum above 0.
+
+    Examples
+    --------
+    >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4))
+    (2.0, 0.5)
+    """
+    if not math.isfinite(total := float(values.sum())):  # of losses: the fit diverged
+        return total, math.inf
+    mean = float(np.average(values, weights=weight))
+    return mean, math.sqrt(float(np.sum((weight * (values - mean)) ** 2))) / float(weight.sum())
+
+
 Label = str | bool | int | float
 Classes = tuple[Label, ...]
 # Weights by label, "balanced" for the same total weight, or none.
 ClassWeight = str | Mapping[Label, float] | None
 Labels = Sequence[object] | Array
 BALANCED = "balanced"
-PASS_CLASSES = "for labels, pass classes=model.classes_, or fitted.classes of a sf.Fitted"
 SHOWN = 5
 SMALLEST_TOTAL = 1e-290
 """The least sum of sample weights: times the loss of a row, it has all the digits of a double, down to 2e-308."""
@@ -198,33 +210,18 @@ def _positions(column: pa.Array, name: str, classes: Classes) -> FloatArray:
     return np.asarray(found[codes])
 
 
-def class_numbers(y: npt.ArrayLike, n_classes: int, classes: Labels | None) -> npt.ArrayLike:
-    """Return labels in an array as their positions in `classes`, and without `classes` numbers as they are.
-
-    Text needs `classes`: some rows need not have the labels of all classes, so theirs do not tell the numbers.
+def is_missing(value: object) -> bool:
+    """Return whether a value is None, NaN, NaT or the NA of pandas.
 
     Examples
     --------
-    >>> class_numbers(["yes", "no"], 2, ("no", "yes"))
-    array([1., 0.])
+    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
+    [True, True, False, False]
     """
-    if classes is None and np.asarray(y).dtype.kind in "biuf":
-        return y  # at once, since tables can be long
-    given = np.asarray(y, dtype=object)
-    labels = given.ravel().tolist()
-    if classes is None:
-        for label in labels:
-            if isinstance(label, str):
-                raise ValueError(f"targets must be numbers of classes, got {label!r}; {PASS_CLASSES}")
-        return y
-    if len(classes) != n_classes:
-        raise ValueError(f"classes must have a label for each of the {n_classes} columns of p, got {len(classes)}")
-    known = np.asarray([*classes], dtype=object).tolist()
-    position = {label: float(i) for i, label in enumerate(known)}
-    unknown = [label for label in labels if label not in position]
-    if unknown:
-        raise ValueError(f"targets must be labels among classes: {listed(tuple(known))}, got {unknown[0]!r}")
-    return np.array([position[label] for label in labels]).reshape(given.shape)
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA is not even equal to itself or different from itself
+        return True
 
 
 def _parse_booleans(column: pa.Array) -> pa.Array:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from splinefm import metrics
 from splinefm._arrays import Array
 from splinefm._wording import for_reader
 from splinefm.encode.schema import Schema
@@ -25,7 +26,6 @@ from splinefm.search.race import Race, make_folds
 from splinefm.search.search import Found
 from splinefm.search.setting import Setting
 from splinefm.store.model_file import describe, restore
-from splinefm.train import metrics
 from splinefm.train.chunks import MEMORY_BYTES, Chunks
 from splinefm.train.loop import settings_for, train_part
 from splinefm.train.losses import Loss

@@ -21,12 +21,12 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.fit.fitting import Task, fit_task
+from splinefm.metrics import logloss
 from splinefm.model.family import AnyModel
 from splinefm.model.family.field_aware import FFM
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
-from splinefm.train.metrics import logloss
 from splinefm.train.progress import SILENT, Progress, make_progress
 from splinefm.train.settings import Epoch, Training
 

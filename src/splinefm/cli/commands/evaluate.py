@@ -10,7 +10,7 @@ from splinefm.cli.output import print_json, print_lines, print_table
 
 if TYPE_CHECKING:
     from splinefm.fit.evaluation import Evaluation
-    from splinefm.train.metrics import GroupCalibration
+    from splinefm.metrics import GroupCalibration
 
 MAX_GROUPS = 30
 

@@ -1,11 +1,7 @@
-"""Metrics of predictions with sample weights; calibration overall and by group.
-
-Long because every metric documents its formula and its arguments.
-"""
+"""Metrics of predictions with sample weights, and calibration overall and by group: `sf.metrics`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +10,29 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray, IndexArray
-from splinefm.train.targets import PASS_CLASSES, Labels, class_numbers
+from splinefm.train.targets import Labels, is_missing, listed
+
+__all__ = [
+    "GroupCalibration",
+    "accuracy",
+    "auc",
+    "calibration_by",
+    "calibration_error",
+    "class_auc",
+    "class_logloss",
+    "coverage",
+    "gamma_deviance",
+    "huber_loss",
+    "logloss",
+    "mae",
+    "normalized_entropy",
+    "pinball_loss",
+    "r2",
+    "rmse",
+    "tweedie_deviance",
+]
+
+_PASS_CLASSES = "for labels, pass classes=model.classes_, or fitted.classes of a sf.Fitted"
 
 
 def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
@@ -318,20 +336,6 @@ def _group_values(groups: Sequence[object]) -> list[Any]:
     return [None if is_missing(value) else value for value in np.asarray(groups, dtype=object).tolist()]
 
 
-def is_missing(value: object) -> bool:
-    """Return whether a value is None, NaN, NaT or the NA of pandas.
-
-    Examples
-    --------
-    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
-    [True, True, False, False]
-    """
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # NA is not even equal to itself or different from itself
-        return True
-
-
 def _arrays(
     y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -358,13 +362,42 @@ def _class_arrays(
     probability = np.asarray(p, np.float64)
     if probability.ndim != 2 or not probability.shape[1]:
         raise ValueError(f"probabilities of classes must have the shape (n, classes), got {probability.shape}")
-    target, _, w = _arrays(class_numbers(y, probability.shape[1], classes), probability[:, 0], weight)
+    target, _, w = _arrays(_class_numbers(y, probability.shape[1], classes), probability[:, 0], weight)
     _check_shares(np.zeros(1), probability.ravel())
     wrong = (target != np.floor(target)) | (target < 0) | (target >= probability.shape[1])
     if wrong.any():
-        got = f"{target[wrong][0]:g}; {PASS_CLASSES}"
+        got = f"{target[wrong][0]:g}; {_PASS_CLASSES}"
         raise ValueError(f"targets must be numbers of the {probability.shape[1]} classes, got {got}")
     return target.astype(np.intp), probability, w
+
+
+def _class_numbers(y: npt.ArrayLike, n_classes: int, classes: Labels | None) -> npt.ArrayLike:
+    """Return labels in an array as their positions in `classes`, and without `classes` numbers as they are.
+
+    Text needs `classes`: some rows need not have the labels of all classes, so theirs do not tell the numbers.
+
+    Examples
+    --------
+    >>> _class_numbers(["yes", "no"], 2, ("no", "yes"))
+    array([1., 0.])
+    """
+    if classes is None and np.asarray(y).dtype.kind in "biuf":
+        return y  # at once, since tables can be long
+    given = np.asarray(y, dtype=object)
+    labels = given.ravel().tolist()
+    if classes is None:
+        for label in labels:
+            if isinstance(label, str):
+                raise ValueError(f"targets must be numbers of classes, got {label!r}; {_PASS_CLASSES}")
+        return y
+    if len(classes) != n_classes:
+        raise ValueError(f"classes must have a label for each of the {n_classes} columns of p, got {len(classes)}")
+    known = np.asarray([*classes], dtype=object).tolist()
+    position = {label: float(i) for i, label in enumerate(known)}
+    unknown = [label for label in labels if label not in position]
+    if unknown:
+        raise ValueError(f"targets must be labels among classes: {listed(tuple(known))}, got {unknown[0]!r}")
+    return np.array([position[label] for label in labels]).reshape(given.shape)
 
 
 def _check_shares(target: FloatArray, prediction: FloatArray) -> None:
@@ -387,17 +420,3 @@ def _mean(values: FloatArray, weight: FloatArray) -> float:
 def _scaled(weight: FloatArray) -> FloatArray:
     """Return weights of size 1, so that sums and products of huge and tiny ones are finite; the factor is exact."""
     return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
-
-
-def mean_and_error(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
-    """Return the weighted mean of some rows' values, and its standard error; the weights must have a sum above 0.
-
-    Examples
-    --------
-    >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4))
-    (2.0, 0.5)
-    """
-    if not math.isfinite(total := float(values.sum())):  # of losses: the fit diverged
-        return total, math.inf
-    mean = float(np.average(values, weights=weight))
-    return mean, math.sqrt(float(np.sum((weight * (values - mean)) ** 2))) / float(weight.sum())

@@ -19,7 +19,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from splinefm.train.metrics import (
+from splinefm.metrics import (
     GroupCalibration,
     auc,
     calibration_by,
