@@ -259,7 +259,7 @@ class TestMeanWeights:
     def test_not_known_are_nan_also_after_an_extension(self):
         table = shop_table(50)
         encoder = sf.fit_encoder(SCHEMA, table)
-        less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.notes, encoder.feature_counts)
+        less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.provenance, encoder.feature_counts)
         assert [bool(np.isnan(rows).all()) for rows in less.feature_means] == [True, True, True, False, True]
         assert [bool(np.isnan(rows).any()) for rows in less.extend(table).feature_means] == [
             True,
@@ -268,7 +268,7 @@ class TestMeanWeights:
             False,
             True,
         ]
-        assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.notes, less.feature_counts)
+        assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.provenance, less.feature_counts)
 
     def test_of_another_number_of_rows_are_refused(self):
         encoder = sf.fit_encoder(SCHEMA, shop_table(50))

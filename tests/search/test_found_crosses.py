@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm.encode.schema import Provenance
 from splinefm.search import search
 from splinefm.search.screening import screen
 from splinefm.train.loop import Diverged
@@ -54,7 +55,7 @@ def test_a_fit_finds_the_columns_that_act_together(found):
 def test_what_another_fit_has_found_is_not_the_finding_of_this_one(table):
     few = {name: values[:900] for name, values in table.items()}
     schema = sf.Schema.infer(few, target="y")
-    old = {**schema.reasons, "month × day": "found: explains 8.0% of the residuals"}
+    old = {**schema.provenance, "month × day": Provenance("searched", gain=0.08)}
     given = sf.Schema([*schema, sf.Cross("month", "day", min_count=1)], old)
     assert "found" not in fit(few, given, epochs=1).encoder.notes["month × day"]
 
@@ -85,7 +86,7 @@ def test_a_given_schema_stays_as_it_is_unless_a_number_asks_for_more(table):
 
 def test_a_schema_with_crosses_gets_no_more(table):
     schema = sf.Schema.infer(table, target="y")
-    fitted = fit(table, sf.Schema([*schema.fields, sf.Cross("month", "weekday")], schema.reasons), crosses=3)
+    fitted = fit(table, sf.Schema([*schema.fields, sf.Cross("month", "weekday")], schema.provenance), crosses=3)
     assert crosses(fitted) == ["month × weekday"]
     assert all(entry.crosses == ("month × weekday",) for entry in fitted.search)
 

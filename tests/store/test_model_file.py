@@ -28,6 +28,7 @@ import splinefm as sf
 from splinefm import _files as _writing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
+from splinefm.encode.schema import Provenance
 from splinefm.model.family.parameters import init_params, param_shapes
 from splinefm.store import container
 from splinefm.store import model_file as kinds
@@ -286,15 +287,19 @@ all_fields = st.one_of(
     | st.builds(Loss, st.just("tweedie"), power=st.floats(1.01, 1.99))
     | st.builds(Loss, st.just("huber"), delta=st.floats(1e-300, 1e300)),
     n_rows=st.integers(1, 2**60),
-    notes=st.dictionaries(names, names, max_size=3),
+    provenance=st.dictionaries(
+        names,
+        st.builds(Provenance, st.sampled_from(["given", "inferred", "searched"]), names, st.none() | st.floats(0, 1)),
+        max_size=3,
+    ),
     epochs=st.lists(st.tuples(st.integers(1, 99), *[st.floats()] * 5), max_size=3),
 )
-def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, loss, n_rows, notes, epochs):
+def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, loss, n_rows, provenance, epochs):
     rng = np.random.default_rng(0)
     counts = tuple(rng.integers(0, 2**40, item.layout.n_features).astype(float) for item in fields)
     history = tuple(Epoch(*values) for values in epochs)
     weights = tuple(rng.choice([np.nan, 1.0]) * rng.normal(size=item.layout.n_features) for item in fields)
-    fitted = untrained(Encoder(tuple(fields), n_rows, notes, counts, weights), model, loss, history)
+    fitted = untrained(Encoder(tuple(fields), n_rows, provenance, counts, weights), model, loss, history)
     path = tmp_path_factory.mktemp("model") / "m.sfm"
     fitted.save(path)
     again = sf.load(path)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.encode.schema import asks
 from splinefm.train.remarks import FEWEST, Remark, RemarkKind, find_remarks
 from splinefm.train.settings import Evidence
 
@@ -158,8 +157,8 @@ def test_every_kind_has_words(kind):
     assert len(str(Remark(kind, ("a",)))) > 40
 
 
-def column_reason(name, values):
-    return sf.infer_schema({name: values, "y": np.zeros(len(values))}, target="y").reasons[name]
+def provenance(name, values):
+    return sf.infer_schema({name: values, "y": np.zeros(len(values))}, target="y").provenance[name]
 
 
 CODES = np.random.default_rng(0).integers(0, 5000, 20_000)
@@ -170,14 +169,15 @@ LARGE = 1_000_000 + 37 * CODES
 @pytest.mark.parametrize("name", ["user", "customer_no", "ItemNr", "session_key", "uid", "device_number", "user_id"])
 def test_integers_that_may_be_names_are_asked_about(name, values):
     values = values if name != "user_id" else np.random.default_rng(0).integers(0, 10_000, 20_000) * 7 + 10_000
-    reason = column_reason(name, values)
-    assert asks(reason) and reason.endswith(f"if these are names rather than a quantity, use sf.Categorical({name!r})")
+    known = provenance(name, values)
+    assert known.question
+    assert str(known).endswith(f"if these are names rather than a quantity, use sf.Categorical({name!r})")
     assert isinstance(sf.infer_schema({name: values})[name], sf.Numerical)
 
 
 @pytest.mark.parametrize("name", ["year", "age", "item_count", "n_user", "price", "amount", "items", "user_age", "x"])
 def test_quantities_are_not_asked_about(name):
-    assert not asks(column_reason(name, CODES))
+    assert not provenance(name, CODES).question
 
 
 @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ def test_quantities_are_not_asked_about(name):
     ids=["halves", "below 0", "few", "once"],
 )
 def test_values_that_are_no_names_are_not_asked_about(values):
-    assert not asks(column_reason("user", values))
+    assert not provenance("user", values).question
 
 
 def test_a_question_stays_one_in_what_is_made_of_a_schema():
     schema = sf.infer_schema({"user": CODES, "x": CODES / 7, "y": CODES}, target="y").without("x")
-    assert asks(schema.reasons["user"])
+    assert schema.provenance["user"].question
     assert json.loads(json.dumps(schema.to_dict()))["field"][0]["reason"] == schema.reasons["user"]

@@ -3,6 +3,7 @@
 import pytest
 
 import splinefm as sf
+from splinefm.encode.schema import Provenance
 from splinefm.search.crosses import with_cross
 from splinefm.search.setting import Setting
 from splinefm.train.loop import settings_for
@@ -139,7 +140,9 @@ class TestFound:
         assert dict(training.smoothness) == {"x": 1.0, "z": 1.0, "c": 1.0, "x × z": 0.0}
 
     def test_found_bases_are_one_of_the_values_of_segments(self):
-        schema = sf.Schema([sf.Numerical("x"), sf.Numerical("mine", basis=sf.BSpline(12))], {"x": "inferred"})
+        schema = sf.Schema(
+            [sf.Numerical("x"), sf.Numerical("mine", basis=sf.BSpline(12))], {"x": Provenance("inferred")}
+        )
         found = Setting(schema, sf.FM(k=8), sf.Training()).with_basis(sf.BSpline(4, degree=1))
         searched = space_of(schema=schema, found=found)
         assert searched.start["degree"] == 1 and searched.entries()["segments"] == SEGMENTS

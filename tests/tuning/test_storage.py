@@ -17,6 +17,7 @@ import pytest
 from optuna.trial import TrialState
 
 import splinefm as sf
+from splinefm.encode.schema import Provenance
 from splinefm.search.crosses import with_cross, with_names
 from splinefm.search.setting import Setting
 from splinefm.tuning import optuna as processes
@@ -175,7 +176,7 @@ class TestBase:
 
     SCHEMA = sf.Schema(
         [sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("c"), sf.Numerical("w", basis=sf.Bins(edges=[0.0, 1.0]))],
-        {"x": "inferred", "z": "inferred", "c": "inferred"},
+        dict.fromkeys("xzc", Provenance("inferred")),
     )
     GIVEN = Setting(SCHEMA, sf.FM(k=4), sf.Training(threads=3))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.plans import Columns, compile_columns
-from splinefm.encode.schema import Field, Schema, check_crosses, check_schema
+from splinefm.encode.schema import Field, Provenance, Schema, check_crosses, check_schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -111,8 +111,12 @@ class EncoderStatistics:
         threads = 1 if self.n_rows < FEW_ROWS else self.threads
         fitted = list(in_order(_fit, zip(self.schema.resolved, self.fields, strict=True), threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
-        by_name = dict(zip(self.schema.names, notes, strict=True))
-        return Encoder(fields, self.n_rows, by_name, counts, weights, np.array(list(map(_range, self.fields))))
+        known, given = self.schema.provenance, Provenance("given")
+        provenance = {
+            name: Provenance(known.get(name, given).source, note)
+            for name, note in zip(self.schema.names, notes, strict=True)
+        }
+        return Encoder(fields, self.n_rows, provenance, counts, weights, np.array(list(map(_range, self.fields))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +129,8 @@ class Encoder:
         The fields with transforms, bases and vocabularies filled in.
     n_rows : int
         Number of training rows.
-    notes : mapping of str to str
-        How each field was fitted, in plain words.
+    provenance : mapping of str to Provenance
+        Where each field comes from and how it was fitted.
     feature_counts : tuple of arrays
         For each field, the number of training rows in which each of its features is active.
     feature_weights : tuple of arrays, optional
@@ -147,7 +151,7 @@ class Encoder:
 
     fields: tuple[Field, ...]
     n_rows: int
-    notes: dict[str, str]
+    provenance: Mapping[str, Provenance]
     feature_counts: tuple[FloatArray, ...]
     feature_weights: tuple[FloatArray, ...] = ()
     ranges: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
@@ -177,7 +181,7 @@ class Encoder:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Encoder)
-            and (self.fields, self.n_rows, self.notes) == (other.fields, other.n_rows, other.notes)
+            and (self.fields, self.n_rows, self.provenance) == (other.fields, other.n_rows, other.provenance)
             and all(map(np.array_equal, self.feature_counts, other.feature_counts))
             and all(map(partial(np.array_equal, equal_nan=True), self.feature_weights, other.feature_weights))
             and np.array_equal(self.ranges, other.ranges, equal_nan=True)
@@ -187,8 +191,13 @@ class Encoder:
 
     @cached_property
     def schema(self) -> Schema:
-        """The fitted fields as a schema, with a note on each."""
-        return Schema(self.fields, self.notes)
+        """The fitted fields as a schema."""
+        return Schema(self.fields, self.provenance)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """How each field was fitted, in plain words."""
+        return self.schema.reasons
 
     @cached_property
     def layout(self) -> SlotLayout:
@@ -274,7 +283,7 @@ class Encoder:
         new = np.array(list(map(_range, statistics.fields)))
         ranges = np.stack([np.fmin(self.ranges[:, 0], new[:, 0]), np.fmax(self.ranges[:, 1], new[:, 1])], axis=1)
         ranges[np.isnan(self.ranges)] = np.nan  # models of earlier versions did not keep them
-        return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights), ranges)
+        return Encoder(tuple(fields), n_rows, self.provenance, tuple(counts), tuple(weights), ranges)
 
     def starvation(self) -> BasisStarvation:
         """For every basis function, the share of training rows in its support; print it to see a table."""

@@ -19,7 +19,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
-from splinefm.encode.schema import Field, Question, Schema
+from splinefm.encode.schema import Field, Provenance, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
 from splinefm.encode.tables.columns import (
     Decimal,
@@ -250,13 +250,13 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
     choices = [_choose(name, one_array(head[name]), source.untyped) for name in names]
     fields = tuple(field for chosen, _ in choices for field in chosen)
-    reasons = {name: reason for _, each in choices for name, reason in each.items()}
+    provenance = {name: why for _, each in choices for name, why in each.items()}
     if len(fields) > MANY_COLUMNS:
         fields = _with_one_resolution(fields, head.num_rows)
     if not fields:
-        why = "; ".join(f"{name!r} is {reason}" for name, reason in list(reasons.items())[:EXAMPLES])
+        why = "; ".join(f"{name!r} is {reason}" for name, reason in list(provenance.items())[:EXAMPLES])
         raise ValueError(f"no column is left to make a field of: {why}")
-    return Schema(fields, reasons)
+    return Schema(fields, provenance)
 
 
 def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
@@ -280,8 +280,8 @@ def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
     return pa.Table.from_batches(batches, batches[0].schema if batches else wanted)
 
 
-_Choice = tuple[list[Field], dict[str, str]]
-"""The fields of a column, and a reason for each of them, or for leaving the column out."""
+_Choice = tuple[list[Field], dict[str, Provenance]]
+"""The fields of a column, and why each of them, or why none."""
 
 
 def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
@@ -316,11 +316,11 @@ def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
 
 
 def _one(field: Field, reason: str, asks: bool = False) -> _Choice:
-    return [field], {field.name: (Question if asks else str)(reason)}
+    return [field], {field.name: Provenance("inferred", reason, question=asks)}
 
 
 def _left_out(name: str, why: str, asks: bool = False) -> _Choice:
-    return [], {name: (Question if asks else str)(f"left out: {why}")}
+    return [], {name: Provenance("left out", why, question=asks)}
 
 
 # Text
@@ -460,7 +460,8 @@ def _dates(
     trend: Any = fields[-1]
     fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[find_atoms(value, count)].tolist()))
     span = f"from {first} to {last}{words}"
-    return fields, {field.name: f"{bears[part][1]}, {span}" for field, part in zip(fields, parts, strict=True)}
+    reasons = (f"{bears[part][1]}, {span}" for part in parts)
+    return fields, {field.name: Provenance("inferred", why) for field, why in zip(fields, reasons, strict=True)}
 
 
 def _clock_words(name: str) -> str:

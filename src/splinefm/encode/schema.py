@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from splinefm._cached import cached_property
-from splinefm._checks import brief, check_column_name
+from splinefm._checks import brief, check_choice, check_column_name
 from splinefm._files import check_destination, read_text, replacing
 from splinefm._wording import for_reader
 from splinefm.encode.bases.basis import BASES
@@ -35,15 +35,68 @@ _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*_FIELD_KINDS, *TRANSFORMS, *BASES)}
 
 
-class Question(str):
-    """A reason of a schema that asks the user something, or tells of a choice that they may want to change."""
-
-    __slots__ = ()
+Source = Literal["given", "inferred", "searched", "left out"]
 
 
-def asks(reason: str) -> bool:
-    """Return whether a reason asks the user something; those that were read from a file do not."""
-    return isinstance(reason, Question)
+@dataclass(frozen=True)
+class Provenance:
+    """Where a field comes from, and why it is as it is.
+
+    Parameters
+    ----------
+    source : {"given", "inferred", "searched", "left out"}
+        Who chose the field: the user, `infer_schema`, or the search of a fit, which adds crosses and changes inferred
+        fields. A column that is "left out" has no field.
+    reason : str
+        Why, or how the field was fitted; for people.
+    gain : float, optional
+        The share of the squared residuals that the choice of a search explains.
+    question : bool
+        Whether the reason asks the user something, or reports a choice that they may want to change. Files do not keep
+        it: who saved a schema has read its reasons.
+
+    Examples
+    --------
+    >>> print(Provenance("searched", gain=0.08))
+    found: explains 8.0% of what the model without it leaves unexplained, and lowers the loss of held-out rows
+    >>> print(Provenance("left out", "it has no values"))
+    left out: it has no values
+    """
+
+    source: Source
+    reason: str = ""
+    gain: float | None = None
+    question: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("source", self.source, get_args(Source))
+
+    def __str__(self) -> str:
+        return "; ".join(text for text in (self._why(), self.finding) if text)
+
+    def _why(self) -> str:
+        return f"left out: {self.reason}" if self.source == "left out" else self.reason
+
+    @property
+    def finding(self) -> str:
+        """What the search of a fit has found, in words; empty if it has not changed the field."""
+        if self.gain is None:
+            return ""
+        explained = f"explains {self.gain:.1%} of what the model without it leaves unexplained"
+        return f"found: {explained}, and lowers the loss of held-out rows"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings of a schema file; without a source, a field with a reason is an inferred one."""
+        source = None if self.source == "inferred" else self.source
+        settings = {"reason": self.reason or None, "source": source, "gain": self.gain}
+        return {name: value for name, value in settings.items() if value is not None}
+
+    @staticmethod
+    def from_dict(settings: Mapping[str, Any]) -> Provenance:
+        """The provenance that `to_dict` described."""
+        gain = settings.get("gain")
+        reason = str(settings.get("reason", ""))
+        return Provenance(settings.get("source", "inferred"), reason, None if gain is None else float(gain))
 
 
 @dataclass(frozen=True, init=False)
@@ -55,8 +108,9 @@ class Schema:
     fields : sequence of Numerical, Categorical, MultiValued, Timestamp and Cross
         The fields; their names must differ. A timestamp becomes a numerical field for each of its parts. A cross names
         other fields of the schema, in any order.
-    reasons : mapping of str to str
-        Explains each field of an inferred schema. Not part of equality.
+    provenance : mapping of str to Provenance
+        Where the fields come from, by name; also of columns that were left out. A field that is not named here was
+        given by the user. Not part of equality.
 
     Examples
     --------
@@ -68,9 +122,9 @@ class Schema:
     """
 
     fields: tuple[Field, ...]
-    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+    provenance: Mapping[str, Provenance] = field(default_factory=dict, compare=False)
 
-    def __init__(self, fields: Iterable[Field | Timestamp], reasons: Mapping[str, str] | None = None) -> None:
+    def __init__(self, fields: Iterable[Field | Timestamp], provenance: Mapping[str, Provenance] | None = None) -> None:
         items: list[Field] = []
         item: Any
         for item in fields:
@@ -81,7 +135,7 @@ class Schema:
         if not items:
             raise ValueError("a schema needs at least one field")
         object.__setattr__(self, "fields", tuple(items))
-        object.__setattr__(self, "reasons", reasons or {})
+        object.__setattr__(self, "provenance", provenance or {})
         twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise ValueError(
@@ -94,6 +148,15 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Names of the fields."""
         return tuple(item.name for item in self.fields)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """For each field of an inferred or fitted schema, and each column left out, why; in words."""
+        return {name: str(each) for name, each in self.provenance.items()}
+
+    def is_chosen(self, name: str) -> bool:
+        """Whether a field was inferred or found by a search, which a search may change, not given by the user."""
+        return name in self.provenance and self.provenance[name].source in ("inferred", "searched")
 
     @cached_property
     def resolved(self) -> tuple[Field, ...]:
@@ -137,11 +200,9 @@ class Schema:
         return self._by_name[name]
 
     def __str__(self) -> str:
-        lines = [
-            _brief(item) + (f"  # {self.reasons[item.name]}" if item.name in self.reasons else "")
-            for item in self.fields
-        ]
-        left_out = [f"# {name}: {why}" for name, why in self.reasons.items() if name not in self._by_name]
+        reasons = self.reasons
+        lines = [_brief(item) + (f"  # {reasons[item.name]}" if item.name in reasons else "") for item in self.fields]
+        left_out = [f"# {name}: {why}" for name, why in reasons.items() if name not in self._by_name]
         return "\n".join(lines + left_out)
 
     def without(self, *names: str | None) -> Schema:
@@ -151,7 +212,7 @@ class Schema:
         fields = [item for item in self.fields if item.name in kept and not _lacks(item, kept)]
         gone = {item.name for item in self.fields} - {item.name for item in fields}
         return Schema(
-            fields, {name: why for name, why in self.reasons.items() if name not in names and name not in gone}
+            fields, {name: why for name, why in self.provenance.items() if name not in names and name not in gone}
         )
 
     def column_types(self) -> dict[str, pa.DataType]:
@@ -185,8 +246,8 @@ class Schema:
         """The schema as plain lists, dicts, strings and numbers."""
         described = [_to_dict(item) for item in self.fields]
         for entry in described:
-            if entry["name"] in self.reasons:
-                entry["reason"] = self.reasons[entry["name"]]
+            if entry["name"] in self.provenance:
+                entry |= self.provenance[entry["name"]].to_dict()
         return {"field": described}
 
     @staticmethod
@@ -195,17 +256,18 @@ class Schema:
         entries = description.get("field") if isinstance(description, Mapping) else None
         if not isinstance(entries, list) or set(description) != {"field"}:
             raise ValueError('a schema file has one list "field" with an entry per column')
-        reasons = {}
+        provenance = {}
         items: list[Field | Timestamp] = []
         for entry in entries:
             if not isinstance(entry, Mapping):
                 raise ValueError(f'field {len(items)} must be a table with "kind" and "name", got {entry!r:.60}')
             entry = dict(entry)
-            reason = entry.pop("reason", None)
-            items.append(_from_dict(entry, f"field {entry.get('name', len(items))!r}"))
-            if reason is not None:
-                reasons[entry["name"]] = _checked_text(str(reason), f"the reason of {entry['name']!r}")
-        return Schema(tuple(items), reasons)
+            settings = {name: entry.pop(name) for name in ("reason", "source", "gain") if name in entry}
+            where = f"field {entry.get('name', len(items))!r}"
+            items.append(_from_dict(entry, where))
+            if settings:
+                provenance[entry["name"]] = _provenance_from_dict(settings, where)
+        return Schema(tuple(items), provenance)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .toml or .json file; an existing file is replaced in one step."""
@@ -367,6 +429,14 @@ def _from_dict(description: Any, where: str) -> Any:
         return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
     except (TypeError, OverflowError) as error:  # also a number that no float holds
         raise ValueError(f"{where}: {name}: {error}") from error
+
+
+def _provenance_from_dict(settings: Mapping[str, Any], where: str) -> Provenance:
+    try:
+        _checked_text(str(settings.get("reason", "")), f"the reason of {where}")
+        return Provenance.from_dict(settings)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _checked_text(text: str, where: str) -> str:

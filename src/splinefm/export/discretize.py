@@ -23,6 +23,7 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Provenance
 from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MAX_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
 from splinefm.export.cross_paths import CrossPath, changed_parts
@@ -319,7 +320,8 @@ def _replaced(fitted: Fitted, bins: Mapping[Target, Bins]) -> Fitted:
         if target.part is not None:
             crosses.setdefault(target.f, {})[target.part] = each
     fields: list[Any] = list(encoder.fields)
-    counts, weights, notes = list(encoder.feature_counts), list(encoder.feature_weights), dict(encoder.notes)
+    counts, weights = list(encoder.feature_counts), list(encoder.feature_weights)
+    provenance = dict(encoder.provenance)
     ptr, linear, factors = encoder.layout.feature_ptr, fitted.params["linear"], fitted.params["factors"]
     parts = [(linear[first:last], factors[first:last]) for first, last in pairwise(ptr.tolist())]
     for f, bins_of_field in chosen.items():
@@ -330,7 +332,7 @@ def _replaced(fitted: Fitted, bins: Mapping[Target, Bins]) -> Fitted:
         fields[f] = replace(curve.item, basis=new, reduction="sum")
         counts[f], weights[f] = _rows_of_bins(curve, new)
         name = curve.item.name
-        notes[name] = f"{sum(new.sizes):,} simulated bins; before: {notes.get(name, 'no note')}"
+        provenance[name] = _binned(provenance[name], f"{sum(new.sizes):,}")
     for f, of_parts in crosses.items():
         path = CrossPath(fitted, f)
         cross = _with_bins(path, of_parts)
@@ -340,14 +342,18 @@ def _replaced(fitted: Fitted, bins: Mapping[Target, Bins]) -> Fitted:
         counts[f] = np.repeat(counts[f][:: path.item.block], cross.block)
         fields[f], weights[f] = cross, np.full(len(rows), np.nan)
         words = " × ".join(f"{cross.fields[i].basis.sizes[0]:,}" for i in of_parts)  # type: ignore[union-attr]  # bins
-        notes[cross.name] = f"{words} simulated bins; before: {notes.get(cross.name, 'no note')}"
+        provenance[cross.name] = _binned(provenance[cross.name], words)
     table = {
         "linear": np.concatenate([part[0] for part in parts]),
         "factors": np.concatenate([part[1] for part in parts]),
     }
     params = {**fitted.params, **table}
-    binned = Encoder(tuple(fields), encoder.n_rows, notes, tuple(counts), tuple(weights), encoder.ranges)
+    binned = Encoder(tuple(fields), encoder.n_rows, provenance, tuple(counts), tuple(weights), encoder.ranges)
     return replace(fitted, encoder=binned, params=params)
+
+
+def _binned(before: Provenance, bins: str) -> Provenance:
+    return replace(before, reason=f"{bins} simulated bins; before: {before.reason}")
 
 
 def _with_bins(path: CrossPath, bins: Mapping[int, Bins]) -> Cross:

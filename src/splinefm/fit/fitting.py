@@ -24,7 +24,7 @@ from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.fm import FM
 from splinefm.model.scores import predict_scores
 from splinefm.search.columns import with_column
-from splinefm.search.crosses import found_reasons, with_reasons, without_found
+from splinefm.search.crosses import findings, with_findings, without_found
 from splinefm.search.search import Found, can_search, search, what_is_open
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks, prepare_chunks
@@ -327,7 +327,7 @@ def fit_task(
         params = center(chosen, params, whole, chunks.loss)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
-    encoder = with_reasons(chunks.encoder, chunks.source.schema, task.schema)
+    encoder = with_findings(chunks.encoder, findings(chunks.source.schema, task.schema))
     fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, study, evidence, found.entries)
     return FitResult(fitted, chunks, left)
 
@@ -352,8 +352,8 @@ def find_setting(
     if found is None:
         return Found(base, chunks)
     progress.say(f"search: tried {number_of(len(found.entries), 'setting')}; chosen: {found.entries[0]}")
-    for name, reason in found_reasons(found.chunks.source.schema, schema).items():
-        progress.say(f"{name!r} {reason}")
+    for name, provenance in findings(found.chunks.source.schema, schema).items():
+        progress.say(f"{name!r} {provenance.finding}")
     return found
 
 

@@ -141,9 +141,9 @@ class FieldSubset:
         self.first_feature = full.layout.feature_ptr[list(fields)] if fields else np.zeros(0, np.int32)
         windows = np.diff(self.layout.window_ptr)
         self.shift = np.repeat(self.first_feature - self.layout.feature_ptr[:-1], windows).astype(np.int32)
-        notes = {name: full.notes.get(name, "") for name in self.names}
+        provenance = {name: full.provenance[name] for name in self.names}
         counts = tuple(full.feature_counts[f] for f in fields)
-        self.encoder = Encoder(self.fields, full.n_rows, notes, counts, ranges=full.ranges[list(fields)])
+        self.encoder = Encoder(self.fields, full.n_rows, provenance, counts, ranges=full.ranges[list(fields)])
 
     def open(self, table: object, what: str, more: Mapping[str, pa.DataType] | None = None) -> Table:
         """Open a table, which must have the columns of all fields; `more` are types of other columns."""

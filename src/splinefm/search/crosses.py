@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +10,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Provenance, Schema
 from splinefm.encode.tables.names import quoted
 from splinefm.search.recurring import MIN_COUNT, find_recurring, recurring_l2
 from splinefm.search.screening import Candidate, Unexplained, find_unexplained, read_names, screen
@@ -21,15 +21,13 @@ from splinefm.train.settings import Crosses, Penalty, Training, by_name
 
 # Crosses that a fit finds by itself: which are candidates, and what a schema says about them.
 
-FOUND = "found: "  # how the reason of what a search has added begins
-
 
 def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
     """Return the fields that may become parts of crosses: with "auto", those of columns that were inferred."""
     if not crosses or schema.crosses:
         return []
     fields = (item for item in schema if isinstance(item, Numerical | Categorical))
-    return [item.name for item in fields if crosses != "auto" or item.name in schema.reasons]
+    return [item.name for item in fields if crosses != "auto" or schema.is_chosen(item.name)]
 
 
 def without_found(training: Training, schema: Schema, progress: Progress = SILENT) -> Training:
@@ -71,7 +69,7 @@ def find_candidates(encoder: Encoder, left: Unexplained, seed: int, threads: int
 
 def with_cross(schema: Schema, cross: Cross, gain: float) -> Schema:
     """Return the schema with a cross at its end, and the reason for it."""
-    return Schema((*schema.fields, cross), {**schema.reasons, cross.name: reason_of(gain)})
+    return Schema((*schema.fields, cross), {**schema.provenance, cross.name: Provenance("searched", gain=gain)})
 
 
 def with_names(schema: Schema, name: str, gain: float) -> Schema:
@@ -80,36 +78,23 @@ def with_names(schema: Schema, name: str, gain: float) -> Schema:
         replace(item, min_count=MIN_COUNT) if item.name == name and isinstance(item, Categorical) else item
         for item in schema.fields
     ]
-    before = schema.reasons.get(name, "").split(f"; {FOUND}")[0]
-    return Schema(fields, {**schema.reasons, name: f"{before}; {reason_of(gain)}"})
+    found = replace(schema.provenance.get(name, Provenance("given")), source="searched", gain=gain)
+    return Schema(fields, {**schema.provenance, name: found})
 
 
-def found_reasons(schema: Schema, given: Schema) -> dict[str, str]:
-    """Return the reason for every field that a search has added or changed.
+def findings(schema: Schema, given: Schema) -> dict[str, Provenance]:
+    """Return the provenance of every field that a search has added to a given schema, or changed.
 
-    The given schema may have reasons of an earlier fit, which say nothing about this one.
+    The given schema may have findings of an earlier fit, which say nothing about this one.
     """
-    new = {name: reason for name, reason in schema.reasons.items() if reason != given.reasons.get(name)}
-    return {name: FOUND + reason.split(FOUND)[1] for name, reason in new.items() if FOUND in reason}
+    new = {name: each for name, each in schema.provenance.items() if each != given.provenance.get(name)}
+    return {name: each for name, each in new.items() if each.gain is not None}
 
 
-def with_reasons(encoder: Encoder, schema: Schema, given: Schema) -> Encoder:
-    """Return the encoder with the reason of what was found in its notes."""
-    reasons = found_reasons(schema, given)
-    notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
-    return replace(encoder, notes=notes) if reasons else encoder
-
-
-def reason_of(gain: float) -> str:
-    """Say why a cross was added.
-
-    Examples
-    --------
-    >>> reason_of(0.08)
-    'found: explains 8.0% of what the model without it leaves unexplained, and lowers the loss of held-out rows'
-    """
-    explained = f"explains {gain:.1%} of what the model without it leaves unexplained"
-    return f"{FOUND}{explained}, and lowers the loss of held-out rows"
+def with_findings(encoder: Encoder, found: Mapping[str, Provenance]) -> Encoder:
+    """Return the encoder with the provenance of what a search has found."""
+    new = {name: replace(each, reason=encoder.provenance[name].reason) for name, each in found.items()}
+    return replace(encoder, provenance={**encoder.provenance, **new})
 
 
 def has_one_name_per_number(schema: Schema, name: str) -> bool:
@@ -192,7 +177,7 @@ def _find_recurring(
     left: Unexplained,
     progress: Progress,
 ) -> list[Change]:
-    inferred = [name for name in names if name in setting.schema.reasons]  # others stay as given
+    inferred = [name for name in names if setting.schema.is_chosen(name)]  # others stay as given
     rare = read_names(chunks, inferred, left.rows, MIN_COUNT)
     search = partial(find_recurring, chunks.encoder, left.values, names=rare, progress=progress)
     found = [(each, residual) for residual in left.residuals for each in search(residual)]

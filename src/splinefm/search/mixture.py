@@ -17,7 +17,7 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import Field, Provenance, Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.field_weighted import FwFM
@@ -39,15 +39,15 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
     MultiResolution(segments=(8, 20), degree=3)
     """
     fields: dict[str, Field] = {}
-    reasons: dict[str, str] = {}
+    provenance: dict[str, Provenance] = {}
     for schema in schemas:
         for item in schema.fields:
             both = _join(fields[item.name], item) if item.name in fields else item
             if both is None:
                 return None
             fields[item.name] = both
-        reasons |= schema.reasons
-    joined = Schema(fields.values(), reasons)
+        provenance |= schema.provenance
+    joined = Schema(fields.values(), provenance)
     # The bases of a cross may be those of its columns.
     same = all(_crosses(schema).items() <= _crosses(joined).items() for schema in schemas)
     return joined if same else None

@@ -139,7 +139,7 @@ def _design(basis: BSpline, u: FloatArray) -> FloatArray:
 
 def free_columns(schema: Schema) -> list[str]:
     """Return the columns whose resolutions were inferred and not changed since."""
-    return [item.name for item in schema if item.name in schema.reasons and _is_free(item)]
+    return [item.name for item in schema if schema.is_chosen(item.name) and _is_free(item)]
 
 
 def _is_free(item: Field) -> bool:
@@ -177,14 +177,14 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     >>> [item.basis.segments for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
     [(8,), (8, 32)]
     """
-    return Schema(tuple(_changed(item, resolutions) for item in schema), schema.reasons)
+    return Schema(tuple(_changed(item, resolutions) for item in schema), schema.provenance)
 
 
 def with_bases(schema: Schema, encoder: Encoder) -> Schema:
     """Return a schema with the bases of an encoder."""
     bases = {item.name: item.basis for item in encoder.fields if isinstance(item, Numerical)}
     items = (replace(item, basis=bases[item.name]) if isinstance(item, Numerical) else item for item in schema)
-    return Schema(tuple(items), schema.reasons)
+    return Schema(tuple(items), schema.provenance)
 
 
 def _changed(item: Field, resolutions: Resolutions) -> Field:

@@ -157,7 +157,7 @@ def what_is_open(schema: Schema, model: AnyModel | None, given: Training) -> Ope
         smoothness=given.smoothness is None and any(isinstance(item, Numerical) for item in schema.fields),
         epochs=given.epochs is None,
         bases=any(has_free_basis(item, schema) for item in schema.fields),
-        columns=not schema.crosses and all(name in schema.reasons for name in names),
+        columns=not schema.crosses and all(map(schema.is_chosen, names)),
         crosses=candidates_for(schema, given.crosses),
     )
 

@@ -70,13 +70,13 @@ class Setting:
             replace(item, basis=basis) if isinstance(item, Numerical) and has_free_basis(item, schema) else item
             for item in schema.fields
         )
-        return replace(self, schema=Schema(fields, schema.reasons))
+        return replace(self, schema=Schema(fields, schema.provenance))
 
     def with_columns(self, names: Collection[str]) -> Setting:
         """Return a setting with these fields only."""
         schema = self.schema
         kept = tuple(item for item in schema.fields if item.name in names)
-        return replace(self, schema=Schema(kept, schema.reasons))
+        return replace(self, schema=Schema(kept, schema.provenance))
 
     def _with(self, **changes: object) -> Setting:
         return replace(self, training=replace(self.training, **changes))  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class Setting:
 
 def has_free_basis(item: Field, schema: Schema) -> bool:
     """Return whether the basis of a field was inferred and not changed since."""
-    return isinstance(item, Numerical) and item.name in schema.reasons and item.basis in INFERRED
+    return isinstance(item, Numerical) and schema.is_chosen(item.name) and item.basis in INFERRED
 
 
 def smallest_penalty(penalty: Penalty, names: Sequence[str]) -> float | None:

@@ -27,7 +27,7 @@ from splinefm.encode.fields.cross import MAX_PARTS, Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import Field, Provenance, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
@@ -102,9 +102,12 @@ def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]
     tensors["ranges"] = np.asarray(encoder.ranges, np.float64)
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
-    notes = {str(name): str(note) for name, note in encoder.notes.items()}
+    notes = {str(name): each.reason for name, each in encoder.provenance.items()}
+    sources = {str(name): replace(each, reason="").to_dict() for name, each in encoder.provenance.items()}
     optional = {"study": fitted.study, "evidence": fitted.evidence, "search": tuple(map(_bounded, fitted.search))}
     known = {part: describe(value, part, f"the {part}", tensors) for part, value in optional.items() if value}
+    if any(sources.values()):
+        known["provenance"] = {name: source for name, source in sources.items() if source}
     return {
         "encoder": {"fields": described, "n_rows": int(encoder.n_rows), "notes": notes},
         "model": describe(fitted.model, "model", "the model", tensors),
@@ -178,7 +181,7 @@ _BEFORE: dict[str, dict[str, Any]] = {
 }
 _PARTS = {"encoder", "model", "loss", "training", "history"}
 # The settings were searched, by `sf.tune` or by the fit itself; there were held-out rows. Older files have no evidence.
-_OPTIONAL = {"study", "evidence", "search"}
+_OPTIONAL = {"study", "evidence", "search", "provenance"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
 _LONGEST_LIST = 1 << 20
@@ -205,7 +208,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     require(evidence is None or isinstance(evidence, Evidence), "its evidence is invalid")
     search = _restore_search(description.get("search", []), tensors)
     history = _restore_history(description["history"], take_array(tensors, "history", "F64", 2))
-    encoder = _restore_encoder(description["encoder"], tensors)
+    encoder = _restore_encoder(description["encoder"], description.get("provenance", {}), tensors)
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
     require(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
@@ -226,7 +229,7 @@ def _restore_search(description: Any, tensors: dict[str, Array]) -> tuple[Search
     return tuple(entries)
 
 
-def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
+def _restore_encoder(description: Any, sources: Any, tensors: dict[str, Array]) -> Encoder:
     require(description.keys() == {"fields", "n_rows", "notes"}, "its encoder is incomplete")
     n_rows, notes, counts = description["n_rows"], description["notes"], take_array(tensors, "row_counts", "F64", 1)
     require(type(n_rows) is int and 0 < n_rows < 2**63, f"n_rows is {n_rows!r}")
@@ -242,7 +245,17 @@ def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
     )
     split = tuple(np.split(counts, layout.feature_ptr[1:-1]))
     weights, ranges = _restore_weights(items, split, tensors), _restore_ranges(len(items), tensors)
-    return Encoder(items, n_rows, notes, split, weights, ranges)
+    return Encoder(items, n_rows, _restore_provenance(notes, sources), split, weights, ranges)
+
+
+def _restore_provenance(notes: dict[str, str], sources: Any) -> dict[str, Provenance]:
+    """Return where fields come from; earlier versions only wrote notes, and counted all fields as inferred."""
+    is_valid = isinstance(sources, dict) and all(isinstance(each, dict) for each in sources.values())
+    require(is_valid, "its provenance is invalid")
+    try:
+        return {name: Provenance.from_dict({**sources.get(name, {}), "reason": note}) for name, note in notes.items()}
+    except (TypeError, ValueError) as error:
+        raise Damaged(f"its provenance is invalid: {error}") from error
 
 
 def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:

@@ -78,7 +78,7 @@ def join_encoder(origins: Sequence[Origin]) -> Encoder:
     return Encoder(
         fields,
         origins[0].encoder.n_rows,
-        {item.name: encoder.notes[item.name] for item, (encoder, _) in zip(fields, origins, strict=True)},
+        {item.name: encoder.provenance[item.name] for item, (encoder, _) in zip(fields, origins, strict=True)},
         tuple(encoder.feature_counts[f] for encoder, f in origins),
         tuple(encoder.feature_weights[f] for encoder, f in origins),
         np.array([encoder.ranges[f] for encoder, f in origins]),

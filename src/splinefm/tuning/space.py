@@ -175,7 +175,7 @@ class Space:
             training = replace(training, l2=_kept(training.l2, schema), smoothness=_kept(training.smoothness, schema))
         free = {item.name for item in self._free_numbers}
         items = tuple(self._changed(item, params, item.name in free) for item in schema)
-        schema = Schema(items, schema.reasons)
+        schema = Schema(items, schema.provenance)
         return Setting(schema, cast(AnyModel, replace(model, **of_model)), training)
 
     def _penalty(self, name: str, value: Penalty) -> Penalty:
@@ -261,8 +261,8 @@ def _has_free_transform(item: Numerical) -> bool:
 
 
 def _without(schema: Schema, names: Sequence[str]) -> Schema:
-    reasons = {name: reason for name, reason in schema.reasons.items() if name not in names}
-    return Schema((item for item in schema.fields if item.name not in names), reasons)
+    kept = {name: why for name, why in schema.provenance.items() if name not in names}
+    return Schema((item for item in schema.fields if item.name not in names), kept)
 
 
 def _kept(penalty: Penalty, schema: Schema) -> Penalty:

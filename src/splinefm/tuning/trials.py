@@ -15,7 +15,7 @@ import numpy as np
 from splinefm import metrics
 from splinefm._arrays import Array
 from splinefm._wording import for_reader
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Provenance, Schema
 from splinefm.fit.fitting import SEARCH_SHARE, Task, default_model, find_setting, make_chunks
 from splinefm.model.engine import find_engine
 from splinefm.model.family import AnyModel
@@ -65,7 +65,9 @@ class Base(NamedTuple):
                 else describe(item, f"fields/{i}", f"field {item.name!r}", arrays)
                 for i, item in enumerate(schema.fields)
             ],
-            "reasons": {name: text for name, text in schema.reasons.items() if given.reasons.get(name) != text},
+            "provenance": {
+                name: each.to_dict() for name, each in schema.provenance.items() if given.provenance.get(name) != each
+            },
             "model": describe(self.setting.model, "model", "the model", arrays),
             "training": describe(self.setting.training, "training", "the training", arrays),
             "members": self.n_members,
@@ -88,7 +90,8 @@ class Base(NamedTuple):
             device=own.device,
             time_limit=own.time_limit,
         )
-        schema = Schema(fields, {**given.schema.reasons, **described["reasons"]})
+        changed = {name: Provenance.from_dict(each) for name, each in described["provenance"].items()}
+        schema = Schema(fields, {**given.schema.provenance, **changed})
         model = restore(described["model"], arrays, "the study")
         return cls(Setting(schema, model, training), int(described["members"]))
 

@@ -18,7 +18,7 @@ from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.inference import LOOK_AT, infer_schema
-from splinefm.encode.schema import Schema, asks
+from splinefm.encode.schema import Schema
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.open import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.tables.table import Table
@@ -217,7 +217,7 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
 
 def _questions(schema: Schema) -> list[str]:
     """The remarks of an inferred schema that ask the user something, one line each."""
-    asked = [f"remark: {name}: {why}" for name, why in schema.reasons.items() if asks(why)]
+    asked = [f"remark: {name}: {why}" for name, why in schema.provenance.items() if why.question]
     more = len(asked) - MAX_REMARKS
     return asked[:MAX_REMARKS] + ([f"... and {more:,} more remarks; splinefm schema prints all"] if more > 0 else [])
 
@@ -226,7 +226,7 @@ def _with_crosses(schema: Schema, given: list[str]) -> Schema:
     """The schema with the crosses of --cross."""
     for text in given:
         try:
-            schema = Schema([*schema, Cross(*_cross_names(text))], schema.reasons)
+            schema = Schema([*schema, Cross(*_cross_names(text))], schema.provenance)
         except ValueError as error:
             raise ValueError(f"--cross {text}: {error}") from error
     return schema
