@@ -70,15 +70,62 @@ def test_the_changelog_has_an_entry_for_what_is_coming():
     assert re.search(r"^- \S", unreleased, flags=re.MULTILINE)
 
 
+# Decisions
+
+AREAS = [page for page in sorted((DOCS / "decisions").glob("*.md")) if page.name != "index.md"]
+CODE = [ROOT / folder for folder in ("src", "cpp", "tests", "benchmarks", "paper", "examples", "release", "docs")]
+SUFFIXES = {".py", ".pyi", ".hpp", ".cpp", ".h", ".c", ".js", ".md", ".toml"}
+CITATION = re.compile(r"\b(?:[Dd]ecision|[Rr]ecord)s?\s+(\d+(?:(?:,|,? and| or| to)\s+\d+)*)")
+
+
+def records():
+    """The number, title, area, and lines of every decision."""
+    for page in AREAS:
+        for part in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]:
+            title, *lines = [line for line in part.splitlines() if line.strip()]
+            number, title = title.split(". ", 1)
+            yield int(number), title, page.stem, lines
+
+
 def test_decisions_are_numbered_records_of_at_most_twelve_lines():
-    text = (DOCS / "decisions.md").read_text()
-    records = [part.split("\n## ")[0] for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
-    assert [record.split(".")[0] for record in records] == [str(i + 1) for i in range(len(records))]
-    for record in records:
-        title, *lines = [line for line in record.splitlines() if line.strip()]
-        assert len(lines) <= 12, title
-        assert lines[0].startswith("- **Context.** "), title
-        assert any(line.startswith("- **Decision.** ") for line in lines), title
+    found = sorted(records())
+    assert [number for number, *_ in found] == list(range(1, len(found) + 1))
+    for number, _, _, lines in found:
+        starts = [i for i, line in enumerate(lines) if line.startswith("- **")]
+        names = [re.match(r"- \*\*(\w+)\.\*\* ", lines[i])[1] for i in starts]
+        assert names in [
+            [*status, "Context", "Decision", *rest] for status in ([], ["Status"]) for rest in ([], ["Measured"])
+        ], number
+        assert len(lines) - starts[names.index("Context")] <= 12, number
+
+
+def test_the_index_of_decisions_has_each_with_its_title_and_status():
+    rows = re.findall(
+        r"^\| (\d+) \| \[(.+)\]\((\w+)\.md#(\S+)\) \| (\w+) \| (.+) \|$",
+        (DOCS / "decisions/index.md").read_text(),
+        re.MULTILINE,
+    )
+    stated = {}
+    for number, title, area, lines in records():
+        text = " ".join(lines).split("- **Context.**")[0].removeprefix("- **Status.** ")
+        status = re.match(r"(In force|(?:Partly r|R)eplaced by \[(\d+)\])", text)
+        assert (status is None) == (text == ""), title
+        by = status and status[2]
+        state = "in force" if by is None else f"{'partly ' if text.startswith('Partly') else ''}replaced by {by}"
+        stated[number] = (title, area, area, state)
+    assert {int(number): (title, page, area, state) for number, title, page, _, area, state in rows} == stated
+    assert [int(row[0]) for row in rows] == sorted(stated)
+
+
+def test_every_cited_decision_exists():
+    known = {number for number, *_ in records()}
+    paths = [path for folder in CODE for path in folder.rglob("*") if path.suffix in SUFFIXES]
+    cited = {}
+    for path in [*paths, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = path.read_text()
+        assert "decisions" + ".md" not in text, f"{path} names a page of decisions that there is not"
+        cited |= {int(n): path for found in CITATION.findall(text) for n in re.findall(r"\d+", found)}
+    assert len(cited) > 20 and not {number: path for number, path in cited.items() if number not in known}
 
 
 # The reference

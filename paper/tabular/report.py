@@ -46,7 +46,7 @@ DIFFERENCES = """Where the protocol differs from the paper's:
   sets the number of rounds. LightGBM and all of ours hold back a tenth of the training rows for early stopping and then
   refit on all of them.
 - Our defaults were developed on holdouts of these training parts, but earlier versions were also scored on the test
-  parts of California housing and Higgs (docs/decisions.md). When the table of models was first written, FFM was the
+  parts of California housing and Higgs (decision 34). When the table of models was first written, FFM was the
   default for up to 20 columns. Its test figures prompted the look at holdouts that made FwFM the default.
 - Seconds are for one fit with two threads, including the refit after early stopping, on a machine that did other work
   at the same time."""

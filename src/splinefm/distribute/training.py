@@ -27,7 +27,7 @@ from splinefm.train.progress import Progress
 from splinefm.train.settings import Chunk, Epoch, Run, Training
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
-# rate, its losses were the closest to those of AdamW. See docs/decisions.md.
+# rate, its losses were the closest to those of AdamW. See decision 89.
 ADAGRAD_RATE = 10.0
 # Epoch sums: loss, its floor, weight.
 _NOTHING = (0.0, 0.0, 0.0)

@@ -112,10 +112,11 @@ def _shifts_of_classes(loss: Loss, y: FloatArray, score: FloatArray, weight: Flo
 
 # From a table to a `Fitted`: schema, encoder, chunks, training.
 
-# The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
-# See docs/decisions.md. The share of a time limit that the search takes at most.
-SEARCH_SHARE = 0.6
+# The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model:
+# decisions 34 and 36.
 DEFAULT_MODEL, DEFAULT_OF_MANY, MAX_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
+# The share of a time limit that the search takes at most (decision 105).
+SEARCH_SHARE = 0.6
 _SAME = {"random_state": "seed", "n_jobs": "threads"}
 _ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
 

@@ -35,7 +35,7 @@ MIN_ROWS_PER_VALUE, MIN_ROWS_PER_NAME = 1.5, 1.1
 HASHED, CONTENDERS = 1 << 17, 8
 MIN_COUNT = 2  # rows of a value that gets a feature
 # The share of the best penalty for linear weights that recurring values get: vectors, whose penalty is ten times that
-# of linear weights, should not vanish where they help. See docs/decisions.md.
+# of linear weights, should not vanish where they help. See decision 95.
 RECURRING_SHARE = 0.2
 
 

@@ -126,13 +126,13 @@ class Evidence:
 
 # Defaults of training that follow from the number of rows of a table.
 
-# Below so many rows, the default penalties grow as the rows get fewer, up to so many times: see docs/decisions.md.
+# Below so many rows, the default penalties grow as the rows get fewer, up to so many times: decision 94.
 SMALL_TABLE, MAX_STRENGTH = 3_000, 6.0
 # A default epoch has this many steps, and a batch at most so many rows.
 STEPS, MAX_IN_BATCH = 250, 4096
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 MIN_IN_BATCH, MIN_IN_SMALL_BATCH, MIN_STEPS = 32, 4, 32
-# Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: see docs/decisions.md.
+# Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: decision 99.
 EPOCHS, LARGE_TABLE, MIN_EPOCHS = 30, 1_000_000, 2
 
 
@@ -272,11 +272,11 @@ def check_optional_schema(schema: object) -> None:
 
 # A model file does not have settings of the machine, because it may be read on another one.
 OF_MACHINE = {"saved": False}
-# The default penalties: see docs/decisions.md.
+# The default penalties: decision 26.
 L2, SMOOTHNESS = 1e-4, 1e-2
 # The penalty of linear weights, as a share of that of vectors.
 LINEAR_L2 = 0.1
-# The default patience: so many epochs at least, and one for this many epochs. See docs/decisions.md.
+# The default patience: so many epochs at least, and one for this many epochs: decision 104.
 MIN_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
 # How many to look for, "auto" for the default, or none.
 Crosses = Literal["auto"] | int | None

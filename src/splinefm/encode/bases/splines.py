@@ -16,7 +16,7 @@ MAX_DEGREE = 5
 # one number is a fair strength for all orders.
 UNIT_SEGMENTS = 20
 # The most that 4^order, the largest curvature of Σ |Δ^order v|² / 2, is multiplied by: steps could not follow more, and
-# curves would hardly be learned (see docs/decisions.md). It is reached with 10,000, 100 and 40 segments, by order.
+# curves would hardly be learned (decision 32). It is reached with 10,000, 100 and 40 segments, by order.
 STIFFEST = 2000.0
 
 

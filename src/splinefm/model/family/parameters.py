@@ -62,7 +62,7 @@ def each_output(params: Params) -> list[Params]:
 def pace_of(n_fields: int) -> float:
     """Step size for a number of fields: 1 up to 50 fields, then (50 / n)², and 25 / n from 100 on.
 
-    All fields of a row move its score at once. See docs/decisions.md for what was measured.
+    All fields of a row move its score at once: decision 35 has what was measured.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def init_params(
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small for any k, and
     √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too. Coordinates
-    for products of three have `scale` / √third, times the cube root of the pace: see docs/decisions.md.
+    for products of three have `scale` / √third, times the cube root of the pace: decision 39.
     """
     check_model_memory(model, layout, n_outputs)
     if n_outputs > 1:
