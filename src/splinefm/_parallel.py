@@ -1,10 +1,12 @@
-"""Threads: how many to use, and work done by several of them in order."""
+"""Threads: how many to use, work done by several of them in order, prefetching, and cancellation."""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain, islice
 from typing import TypeVar
@@ -60,6 +62,61 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threa
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def prefetch(items: Iterable[_Item], depth: int = 1) -> Generator[_Item, None, None]:
+    """Yield the items, with the next ones prepared in a thread; closing the generator ends the thread.
+
+    Examples
+    --------
+    >>> list(prefetch(range(3)))
+    [0, 1, 2]
+    """
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1, "prefetch") as pool:
+        try:
+            upcoming = deque(pool.submit(next, iterator, end) for _ in range(depth))
+            while (item := upcoming.popleft().result()) is not end:
+                upcoming.append(pool.submit(next, iterator, end))
+                yield item  # type: ignore[misc]  # not the end
+                del item  # while the consumer waits for the next one, only it may keep this one
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Cancelled(Exception):
+    """Work was cancelled because its result is no longer needed, or its time is up."""
+
+
+class Cancellation:
+    """Asks work in other threads to end: it calls `check` between its steps.
+
+    Parameters
+    ----------
+    deadline : float, optional
+        When the work is to end, on the clock of `time.monotonic`.
+
+    Examples
+    --------
+    >>> cancellation = Cancellation()
+    >>> cancellation.check()
+    >>> cancellation.cancel()
+    >>> cancellation.check()
+    Traceback (most recent call last):
+    splinefm._parallel.Cancelled
+    """
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self._event, self._deadline = threading.Event(), deadline
+
+    def cancel(self) -> None:
+        """Make the next `check` raise `Cancelled`."""
+        self._event.set()
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the work was cancelled, or its time is up."""
+        if self._event.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline):
+            raise Cancelled
 
 
 def finish(futures: list[Future[None]]) -> None:

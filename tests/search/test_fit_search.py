@@ -177,7 +177,7 @@ def test_ctrl_c_in_the_run_after_the_search_is_told(monkeypatch):
     def stop(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "run_training", stop)
+    monkeypatch.setattr(fitting, "train", stop)
     with pytest.warns(UserWarning, match="interrupted: the model of the first run is kept"):
         fitted = fit(model=sf.FM(k=2))
     assert {epoch.run for epoch in fitted.history} == {"first"} and fitted.search
@@ -208,14 +208,14 @@ def test_a_time_limit_is_a_number_of_seconds(limit):
 
 
 def test_settings_that_diverge_lose(monkeypatch):
-    train = race.run_training
+    train = race.train
 
     def diverge(model, *args, **options):
         if isinstance(model, sf.FFM):
             raise Diverged("training diverged")
         return train(model, *args, **options)
 
-    monkeypatch.setattr(race, "run_training", diverge)
+    monkeypatch.setattr(race, "train", diverge)
     fitted = fit()
     lost = [entry for entry in fitted.search if entry.model.startswith("FFM")]
     assert lost and all(entry.loss == np.inf and not entry.is_chosen for entry in lost)

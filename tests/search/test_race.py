@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm._parallel import Cancelled
 from splinefm.encode.tables.open import open_table
 from splinefm.fit.fitting import make_chunks
 from splinefm.search.race import Fold, Race, draw_sample, make_folds, weigh
 from splinefm.search.setting import Setting
 from splinefm.train.losses import Loss
-from splinefm.train.progress import SILENT, Stopped
+from splinefm.train.progress import SILENT
 from splinefm.train.rows import Source
 
 SCHEMA = sf.Schema([sf.Numerical("x", basis=sf.BSpline(8)), sf.Categorical("c")])
@@ -147,7 +148,7 @@ def test_a_fit_that_diverges_comes_last():
 def test_a_race_ends_at_its_deadline():
     race = make_race()
     race.deadline = 0.0
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         race.run([setting()], (0,))
     assert not race.results
 

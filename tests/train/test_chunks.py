@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
+from splinefm._parallel import prefetch
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as table_module
 from splinefm.train import chunks as module
@@ -19,7 +20,7 @@ from splinefm.train import rows as held_out_module
 from splinefm.train import rows as source_module
 from splinefm.train.chunks import prepare_chunks, scan_table
 from splinefm.train.losses import Loss
-from splinefm.train.rows import Source, ValidationSample, ahead, row_randoms
+from splinefm.train.rows import Source, ValidationSample, row_randoms
 
 ROWS = 4000
 SCHEMA = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(4)), sf.Categorical("c")])
@@ -279,7 +280,7 @@ def test_the_next_item_is_made_in_the_background():
             made.append(number)
             yield number
 
-    reader = ahead(items())
+    reader = prefetch(items())
     assert next(reader) == 0
     deadline = time.monotonic() + 5
     while len(made) < 2 and time.monotonic() < deadline:
@@ -293,7 +294,7 @@ def test_errors_of_the_background_come_through():
         yield 1
         raise ValueError("no more")
 
-    reader = ahead(items())
+    reader = prefetch(items())
     assert next(reader) == 1
     with pytest.raises(ValueError, match="no more"):
         next(reader)
@@ -308,7 +309,7 @@ def test_an_abandoned_reader_closes_its_source():
         finally:
             closed.append(True)
 
-    reader = ahead(items())
+    reader = prefetch(items())
     next(reader)
     reader.close()
     assert closed == [True]

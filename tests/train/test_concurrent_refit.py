@@ -30,7 +30,7 @@ def fit(table, threads=2, callbacks=(), **settings):
     return sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4, third=4), training=training, callbacks=callbacks)
 
 
-def count_twins(monkeypatch):
+def count_refits(monkeypatch):
     made, begin = [], ConcurrentRefit.__init__
 
     def count(self, run):
@@ -46,7 +46,7 @@ def count_twins(monkeypatch):
     [{}, {"members": 2}, {"average": False}, {"patience": None}],
 )
 def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, settings):
-    made = count_twins(monkeypatch)
+    made = count_refits(monkeypatch)
     together = fit(table, threads=2, **settings)
     assert len(made) == settings.get("members", 1)
     for apart in (fit(table, threads=1, **settings), fit(table, threads=2, callbacks=[lambda epoch: None], **settings)):
@@ -58,9 +58,11 @@ def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, 
         assert keep == [epoch._replace(rows_per_second=0.0, seconds=0.0) for epoch in apart.history]
 
 
-@pytest.mark.parametrize("settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MAX_IN_PAIRS}, {"threads": 1}])
+@pytest.mark.parametrize(
+    "settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MAX_CONCURRENT_BATCH}, {"threads": 1}]
+)
 def test_there_is_none_where_it_does_not_pay(table, monkeypatch, settings):
-    made = count_twins(monkeypatch)
+    made = count_refits(monkeypatch)
     fit(table, **settings)
     assert not made
 
@@ -73,10 +75,10 @@ def test_its_thread_ends_with_the_fit(table):
 def test_ctrl_c_stops_it_as_well(table, monkeypatch):
     learn = passes.TrainingRun.learn
 
-    def interrupt(self, epoch, progress):
+    def interrupt(self, epoch, *args):
         if threading.current_thread() is threading.main_thread() and epoch == 2 and self.n_rows > N // 2:
             raise KeyboardInterrupt
-        return learn(self, epoch, progress)
+        return learn(self, epoch, *args)
 
     monkeypatch.setattr(passes.TrainingRun, "learn", interrupt)
     with pytest.warns(UserWarning, match=r"best epoch so far is kept \(\d of 6\)"):
@@ -86,17 +88,17 @@ def test_ctrl_c_stops_it_as_well(table, monkeypatch):
 
 
 class Slow:
-    """A run that reports progress until it is told to end."""
+    """A run that goes on until it is cancelled."""
 
     training = sf.Training()
 
-    def learn(self, epoch, progress):
+    def learn(self, epoch, progress, cancellation):
         while True:
-            progress.advance(1)
+            cancellation.check()
             time.sleep(0.001)
 
 
-def test_a_pass_that_nobody_needs_ends():
+def test_a_pass_that_is_not_needed_ends():
     with ConcurrentRefit(Slow()) as refit:
         refit.begin(0)
     assert refit._learning.exception() is not None
@@ -110,7 +112,7 @@ class Scripted:
     def __init__(self, losses):
         self.losses = losses
 
-    def learn(self, epoch, progress):
+    def learn(self, epoch, *args):
         finite = np.isfinite(self.losses[epoch])
         return EpochResult({"bias": np.array(epoch)} if finite else {}, self.losses[epoch], 1, 0.1)
 
@@ -140,9 +142,9 @@ def test_there_is_no_epoch_after_a_divergence(kept):
 def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypatch, options):
     learn = passes.TrainingRun.learn
 
-    def diverge(self, epoch, progress):
-        lesson = learn(self, epoch, progress)
-        return EpochResult({}, np.nan, lesson.n_rows, lesson.rate) if self.n_rows == N else lesson
+    def diverge(self, epoch, *args):
+        result = learn(self, epoch, *args)
+        return EpochResult({}, np.nan, result.n_rows, result.rate) if self.n_rows == N else result
 
     monkeypatch.setattr(passes.TrainingRun, "learn", diverge)
     with pytest.raises(Diverged, match=r"epoch 1.*learning_rate \(now 0.01"):
@@ -152,11 +154,11 @@ def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypa
 def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, monkeypatch):
     """The epoch is in the history, so its parameters are those that count."""
     params, end = [], ConcurrentRefit.end
-    look = Judge.look
+    update = Judge.update
 
     def note(self, engine, given, loss):
         params.append(given)
-        return look(self, engine, given, loss)
+        return update(self, engine, given, loss)
 
     def interrupt(self, keep):
         end(self, keep)
@@ -164,7 +166,7 @@ def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, mon
             raise KeyboardInterrupt
         self.ended = ended
 
-    monkeypatch.setattr(Judge, "look", note)
+    monkeypatch.setattr(Judge, "update", note)
     monkeypatch.setattr(ConcurrentRefit, "end", interrupt)
     with pytest.warns(UserWarning, match=r"best epoch so far is kept \(2 of 6\)"):
         fitted = fit(table)
@@ -172,9 +174,9 @@ def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, mon
     np.testing.assert_array_equal(fitted.params["factors"], params[-1]["factors"])
 
 
-@pytest.mark.parametrize("limit", ["MAX_IN_PAIRS", "MAX_NUMBERS_IN_PAIRS", "MAX_BYTES_IN_PAIRS"])
+@pytest.mark.parametrize("limit", ["MAX_CONCURRENT_BATCH", "MAX_CONCURRENT_NUMBERS", "MAX_CONCURRENT_BYTES"])
 def test_large_models_and_tables_have_none(table, monkeypatch, limit):
-    made = count_twins(monkeypatch)
+    made = count_refits(monkeypatch)
     monkeypatch.setattr(runs, limit, 10)
     fit(table)
     assert not made

@@ -16,14 +16,13 @@ from splinefm.fit import fitting
 from splinefm.metrics import logloss, rmse
 from splinefm.train import chunks
 from splinefm.train import loop as passes
-from splinefm.train import loop as run_module
 from splinefm.train import penalties as penalties_module
 from splinefm.train import settings as training_module
-from splinefm.train.loop import Diverged, Judge, Problem, divergence_advice, make_engine
+from splinefm.train.loop import Diverged, Judge, divergence_advice, make_engine
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.progress import SILENT
-from splinefm.train.settings import Chunk
+from splinefm.train.settings import Chunk, StopReason
 
 MODELS = [
     sf.FM(k=4),
@@ -388,8 +387,7 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(l2=0.5, smoothness=0.25, threads=1)
     for model, parts in ((sf.FM(k=2), 1), (sf.FFM(k=2), 2)):
-        rng, groups = np.random.default_rng(0), make_groups(encoder, training)
-        engine = make_engine(Problem(model, encoder.layout, groups, Loss("squared")), training, 300, rng)
+        engine = make_engine(model, encoder, Loss("squared"), training, 300, np.random.default_rng(0))
         penalties = AdaptivePenalties(engine)
         factors = np.zeros_like(engine.values["factors"])
         first = engine.penalty.end[0]
@@ -408,9 +406,8 @@ def test_vectors_for_products_of_three_have_a_penalty_of_their_own():
     table = waves(300)
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(l2=0.5, threads=1)
-    rng, groups = np.random.default_rng(0), make_groups(encoder, training)
-    problem = Problem(sf.FwFM(k=2, third=3), encoder.layout, groups, Loss("squared"))
-    engine = make_engine(problem, training, 300, rng)
+    rng = np.random.default_rng(0)
+    engine = make_engine(sf.FwFM(k=2, third=3), encoder, Loss("squared"), training, 300, rng)
     np.testing.assert_array_equal(engine.penalty.l2_third, engine.penalty.l2)
     factors = np.zeros_like(engine.values["factors"])
     first, last = engine.penalty.end[0], engine.penalty.begin[-1]
@@ -479,15 +476,16 @@ def test_the_last_run_uses_all_rows():
 @pytest.mark.parametrize("by_ctrl_c", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_fit_that_is_stopped_keeps_what_there_is(monkeypatch, recwarn, at, by_ctrl_c):
-    """In the first run there is no second one; in the second the result of the first is kept. Ctrl-C leaves a word."""
-    real, runs, words = run_module.train, [], "the best epoch so far is kept" if by_ctrl_c else ""
+    """In the first run there is no second one; in the second the result of the first is kept. Ctrl-C is told."""
+    real, runs, words = fitting.train, [], "the best epoch so far is kept"
+    stop = StopReason.INTERRUPT if by_ctrl_c else StopReason.CALLBACK
 
     def interrupted(*args, **options):
         trained = real(*args, **options)
         runs.append(trained)
-        return trained._replace(interrupted=True, left=words) if len(runs) == at else trained
+        return trained._replace(stop=stop, kept=words) if len(runs) == at else trained
 
-    monkeypatch.setattr(run_module, "train", interrupted)
+    monkeypatch.setattr(fitting, "train", interrupted)
     fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit_on_all=True))
     assert len(runs) == at
     assert fitted.params is runs[0].params
@@ -607,7 +605,7 @@ class TestJudge:
         found = []
         for scores in epochs:  # the squared loss of a target of zero is half of the squared score
             engine.scores_of.return_value = np.sqrt(2.0 * np.asarray(scores))
-            found.append(judge.look(engine, {}, Loss("squared")))
+            found.append(judge.update(engine, {}, Loss("squared")))
         return found, judge.last_tied_epoch
 
     def test_a_later_epoch_that_differs_by_chance_is_as_good(self):
@@ -633,7 +631,7 @@ class TestJudge:
 
     def test_without_validation_rows_the_last_epoch_counts(self):
         judge = Judge(None)
-        assert [judge.look(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3
+        assert [judge.update(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3
         assert judge.last_tied_epoch == 3
 
     def test_the_run_on_all_rows_takes_as_many_epochs(self, monkeypatch):
@@ -651,6 +649,5 @@ def test_averages_are_over_about_half_an_epoch():
     table = waves(320)
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(batch_size=16, threads=1)
-    problem = Problem(sf.FM(k=2), encoder.layout, make_groups(encoder, training), Loss("squared"))
-    engine = make_engine(problem, training, 320, np.random.default_rng(0))
+    engine = make_engine(sf.FM(k=2), encoder, Loss("squared"), training, 320, np.random.default_rng(0))
     assert engine.optimizer.ema**20 == pytest.approx(np.exp(-2.0))

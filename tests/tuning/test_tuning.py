@@ -18,6 +18,7 @@ from splinefm.fit import fitting
 from splinefm.search import race
 from splinefm.search import search as of_fit
 from splinefm.train import chunks as chunks_module
+from splinefm.train.settings import StopReason
 from splinefm.tuning import search, trials
 from splinefm.tuning.search import open_task
 
@@ -428,24 +429,25 @@ class TestEndings:
         assert tuned.estimator.fitted_.study == tuned.summary
 
     def test_ctrl_c_inside_of_training_ends_the_search_too(self, monkeypatch):
-        train = trials.train_part
+        train = trials.train
         calls = []
 
-        def interrupted(*args):
+        def interrupted(*args, **options):
             calls.append(1)
-            return train(*args)._replace(interrupted=len(calls) == 2)
+            return train(*args, **options)._replace(stop=StopReason.INTERRUPT if len(calls) == 2 else None)
 
-        monkeypatch.setattr(trials, "train_part", interrupted)
+        monkeypatch.setattr(trials, "train", interrupted)
         tuned = sf.tune(regressor(effort="fast"), NUMBERS, "y", trials=9, space=KEEP_K)
         assert tuned.history["state"] == ["complete", "failed"]
 
     def test_ctrl_c_in_the_final_fit_keeps_its_best_epoch(self, monkeypatch):
-        train = fitting.train_part
+        train = fitting.train
 
         def interrupted(*args, **options):
-            return train(*args, **options)._replace(interrupted=True, left="the best epoch so far is kept (2 of 3)")
+            kept = "the best epoch so far is kept (2 of 3)"
+            return train(*args, **options)._replace(stop=StopReason.INTERRUPT, kept=kept)
 
-        monkeypatch.setattr(fitting, "train_part", interrupted)
+        monkeypatch.setattr(fitting, "train", interrupted)
         with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 3\)"):
             tuned = sf.tune(regressor(effort="fast"), NUMBERS, "y", trials=1, space=KEEP_K)
         assert tuned.estimator.predict(NUMBERS).shape == (300,)
@@ -469,10 +471,10 @@ class TestEndings:
         assert tuned.study.trials[1].user_attrs["reason"] == "OutOfTime"
 
     def test_an_error_in_a_trial_says_where(self, monkeypatch):
-        def broken(*args):
+        def broken(*args, **options):
             raise ZeroDivisionError("no")
 
-        monkeypatch.setattr(trials, "train_part", broken)
+        monkeypatch.setattr(trials, "train", broken)
         with pytest.raises(ZeroDivisionError) as caught:
             sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K)
         assert "in trial 0 with" in caught.value.__notes__[0]

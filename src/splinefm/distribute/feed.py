@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from splinefm._arrays import BoolArray, FloatArray, Int64Array
+from splinefm._parallel import prefetch
 from splinefm.distribute.batches import Batch, BatchMaker
 from splinefm.distribute.processes import Ranks
 from splinefm.distribute.rows import Buffer, Position, Share
@@ -23,7 +22,6 @@ from splinefm.train.settings import Chunk
 # Batches that wait for the model, on each rank.
 AHEAD = 4
 
-_Item = TypeVar("_Item")
 Encode = Callable[[Any], Chunk]
 IsHeldOut = Callable[[Int64Array], BoolArray]
 
@@ -162,43 +160,3 @@ class Feed:
 def end_of(position: Position) -> Position:
     """The position at the end of a share."""
     return Position(position.fingerprint, position.seed, position.epoch)
-
-
-def prefetch(items: Iterable[_Item], depth: int) -> Generator[_Item, None, None]:
-    """Yield the items, with the next ones prepared in a thread; closing it ends the thread."""
-    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not _put(ready, (True, item), stop):
-                    return
-            _put(ready, (False, None), stop)
-        except BaseException as error:  # raised where the item would have been
-            _put(ready, (False, error), stop)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            more, item = ready.get()
-            if not more:
-                if item is not None:
-                    raise item
-                return
-            yield item
-    finally:
-        stop.set()
-        thread.join(timeout=60)
-
-
-def _put(ready: queue.Queue[tuple[bool, Any]], item: tuple[bool, Any], stop: threading.Event) -> bool:
-    """Put an item when there is room for it; return whether it was wanted."""
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-            return True
-        except queue.Full:
-            continue
-    return False

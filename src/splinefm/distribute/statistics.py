@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray
+from splinefm._parallel import prefetch
 from splinefm.distribute.rows import ParquetRows
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cells import CrossStatistics
@@ -18,7 +19,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train.losses import Loss
-from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
+from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, row_randoms
 from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from splinefm.train.targets import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
 
@@ -294,7 +295,7 @@ def collect_statistics(
         if name not in rows.schema.names:
             raise ValueError(missing_column_message(name, rows.schema.names))
     table = rows.table(begin * scan.block, min(end * scan.block, rows.n_rows))
-    for batch in ahead(table.chunks(scan.columns, scan.block)):
+    for batch in prefetch(table.chunks(scan.columns, scan.block)):
         if keep is not None:
             keep.add(statistics.end * scan.block, batch)
         statistics.add(batch)

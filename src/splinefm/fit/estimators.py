@@ -50,7 +50,7 @@ from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
 from splinefm.train.progress import make_progress
-from splinefm.train.settings import Epoch, check_model, check_optional_schema
+from splinefm.train.settings import Epoch, StopReason, check_model, check_optional_schema
 from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, is_missing, warn_of_spellings
 from splinefm.update.learner import Learner
 
@@ -254,38 +254,25 @@ class SplineFMBase(SplineFMParameters):
         callbacks: object = None,
         classes: Labels | None = None,
     ) -> Self:
-        left = self._learn(X, y, sample_weight, target, eval_set, callbacks, classes)
-        if left:  # only now: whoever stops a loop of fits can still use the model
-            raise KeyboardInterrupt(left)
-        return self
-
-    def _learn(
-        self,
-        X: object,
-        y: object,
-        sample_weight: object,
-        target: str | None,
-        eval_set: object = None,
-        callbacks: object = None,
-        classes: Labels | None = None,
-    ) -> str:
-        """Fit the model; return what Ctrl-C has left, if the user stops."""
         check_one_target(self, y, target)
         called = check_callbacks(callbacks)
         if classes is None and target is None:
             classes = self._find_classes(y)
         task = self._task(X, y, sample_weight, target, eval_set, classes)
         with make_progress(bool(self.verbose)) as progress:
-            return self._take(fit_task(task, self.model, called, progress), classes)
+            result = fit_task(task, self.model, called, progress)
+        self._set_result(result, classes)
+        if result.stop is StopReason.INTERRUPT:  # only now: who stops a loop of fits can still use the model
+            raise KeyboardInterrupt(f"{result.kept}: the estimator is fitted")
+        return self
 
-    def _take(self, result: FitResult, classes: Labels | None) -> str:
-        """Become the estimator of a fit; return what Ctrl-C has left."""
-        self.fitted_, chunks, left = result
+    def _set_result(self, result: FitResult, classes: Labels | None) -> None:
+        """Become the estimator of a fit."""
+        self.fitted_, chunks = result.fitted, result.chunks
         self._rows = chunks.sample(MAX_ROWS)
         self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None
         self._set_classes(classes)
-        return f"{left}: the estimator is fitted" if left else ""
 
     def _task(
         self,

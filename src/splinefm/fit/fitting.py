@@ -29,7 +29,7 @@ from splinefm.search.search import Found, can_search, search, what_is_open
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks, prepare_chunks
 from splinefm.train.fitted import Fitted
-from splinefm.train.loop import rows_of_concurrent_refit, run_training, settings_for, train_part
+from splinefm.train.loop import rows_of_concurrent_refit, settings_for, train
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
 from splinefm.train.progress import SILENT, Progress, make_progress
 from splinefm.train.rows import Source, as_share
@@ -37,6 +37,7 @@ from splinefm.train.settings import (
     OF_MODEL,
     Callback,
     Chunk,
+    StopReason,
     Training,
     TrainingResult,
     check_columns,
@@ -166,11 +167,12 @@ class Task:
 
 
 class FitResult(NamedTuple):
-    """A fitted model, the encoded rows that it was fitted to, and what Ctrl-C has left; see `TrainingResult`."""
+    """A fitted model, and the encoded rows that it was fitted to; if the fit was stopped, why, and what was kept."""
 
     fitted: Fitted
     chunks: Chunks
-    left: str = ""
+    stop: StopReason | None = None
+    kept: str = ""
 
 
 @explain_unknown(_ELSEWHERE)
@@ -265,8 +267,8 @@ def fit_model(
             classes=given.classes,
         )
         result = fit_task(task, model, called, progress)
-    if result.left:
-        warnings.warn(f"interrupted: {result.left}", stacklevel=3)  # beyond the decorator
+    if result.stop is StopReason.INTERRUPT:
+        warnings.warn(f"interrupted: {result.kept}", stacklevel=3)  # beyond the decorator
     return result.fitted
 
 
@@ -318,19 +320,20 @@ def fit_task(
         found = find_setting(task.schema, model, chunks, given, deadline, progress)
     chunks, chosen = found.chunks, found.setting.model
     training = settings_for(found.setting.training, chunks.source.schema, chunks.encoder.n_rows)
+    # Members that the search has fitted are fitted again if the user wants to hear of it, or by another engine.
     again = bool(callbacks) or training.engine != "cpu"
     callbacks = _with_limit(callbacks, given, begin)
-    members, left = _train_members(found, training, given.members, again, callbacks, progress)
+    members, stop, kept = _train_members(found, training, given.members, again, callbacks, progress)
     first = members[0]
     evidence = with_column(first.evidence, chosen, first.params, chunks)
     chosen, params = mean_model(chosen, [each.params for each in members], chunks.encoder.layout)
-    if training.refit_on_all and not first.interrupted and (whole := chunks.whole()) is not None:
+    if training.refit_on_all and first.stop is None and (whole := chunks.whole()) is not None:
         params = center(chosen, params, whole, chunks.loss)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_findings(chunks.encoder, findings(chunks.source.schema, task.schema))
     fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, study, evidence, found.entries)
-    return FitResult(fitted, chunks, left)
+    return FitResult(fitted, chunks, stop, kept)
 
 
 def find_setting(
@@ -365,36 +368,85 @@ def _train_members(
     again: bool,
     callbacks: Sequence[Callback],
     progress: Progress,
-) -> tuple[list[TrainingResult], str]:
-    """Return the trained members of the model, and what Ctrl-C has left.
-
-    The search has fitted them. They are fitted `again` if the user wants to hear of it, or by another engine.
-    """
+) -> tuple[list[TrainingResult], StopReason | None, str]:
+    """Return the trained members of the model; if the fit was stopped, why, and what was kept."""
     n = n_members or max(1, len(found.members))
     if found.is_interrupted:
         first = found.members[0] if found.members else found.of_sample()
-        left = "the best setting of the search so far is kept"
-        return [first._replace(interrupted=True, left=left)], left
+        first = first._replace(stop=StopReason.INTERRUPT, kept="the best setting of the search so far is kept")
+        return [first], first.stop, first.kept
     fitted = [] if again else found.members[:n]
-    model, chunks = found.setting.model, found.chunks
     if n == len(fitted) > 1:
-        return fitted, ""
+        return fitted, None, ""
+    model, chunks = found.setting.model, found.chunks
     if fitted:
-        first = fitted[0]
+        first = _refit_on_all(model, chunks, fitted[0], training, callbacks, progress)
     else:
-        first = train_part(
-            model,
-            chunks,
-            training,
-            callbacks,
-            progress,
-            whole=rows_of_concurrent_refit(model, chunks, training, callbacks),
-        )
-    first = _refit_on_all(model, chunks, first, training, callbacks, progress)
-    members, left = [first], first.left
-    if not first.interrupted:
-        left = _add_members(members, n, model, chunks, training, callbacks, progress)
-    return members, left
+        first = _train_member(model, chunks, training, callbacks, progress)
+    members = [first]
+    if first.stop is not None:
+        return members, first.stop, first.kept
+    for i in range(1, n):
+        own = replace(training, seed=training.seed + i)
+        with progress.within(f"member {i + 1} of {n}"):
+            try:
+                member = _train_member(model, chunks, own, callbacks, progress)
+            except KeyboardInterrupt:
+                return members, StopReason.INTERRUPT, f"members kept: {i} of {n}"
+        if member.stop is not None:
+            return members, member.stop, f"members kept: {i} of {n}"
+        members.append(member)
+    return members, None, ""
+
+
+def _train_member(
+    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress
+) -> TrainingResult:
+    """Train on the training rows, and again on all rows if that is possible and requested."""
+    all_rows = rows_of_concurrent_refit(model, chunks, training, callbacks)
+    first = train(
+        model,
+        chunks,
+        training,
+        validation=chunks.validation,
+        all_rows=all_rows,
+        callbacks=callbacks,
+        progress=progress,
+    )
+    return _refit_on_all(model, chunks, first, training, callbacks, progress)
+
+
+def _refit_on_all(
+    model: AnyModel,
+    chunks: Chunks,
+    first: TrainingResult,
+    training: Training,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> TrainingResult:
+    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run.
+
+    No history tells how good they are, so the bias can be set right afterwards.
+    """
+    if first.stop is not None or not training.refit_on_all or (whole := chunks.whole()) is None:
+        return first
+    if first.refit_params is not None:
+        return first._replace(params=first.refit_params, refit_params=None)
+    with progress.within("all rows"):
+        try:
+            second = train(
+                model,
+                chunks,
+                training,
+                rows=whole,
+                callbacks=callbacks,
+                progress=progress,
+                stop_after=first.last_tied_epoch,
+                run="all rows",
+            )
+        except KeyboardInterrupt:
+            return first.stopped_in_refit(StopReason.INTERRUPT)
+    return first._replace(params=second.params) if second.stop is None else first.stopped_in_refit(second.stop)
 
 
 def _with_limit(callbacks: Sequence[Callback], given: Training, begin: float) -> Sequence[Callback]:
@@ -453,63 +505,3 @@ def make_chunks(
     return prepare_chunks(
         source, replace(loss, classes=source.classes, class_weights=weights), validation, training, progress
     )
-
-
-def _refit_on_all(
-    model: AnyModel,
-    chunks: Chunks,
-    first: TrainingResult,
-    training: Training,
-    callbacks: Sequence[Callback],
-    progress: Progress,
-) -> TrainingResult:
-    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run.
-
-    No history tells how good they are, so the bias can be set right afterwards.
-    """
-    if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
-        return first
-    every = [whole]
-    with progress.within("all rows"):
-        try:
-            params = first.on_all
-            if params is None:
-                options = {
-                    "progress": progress,
-                    "stop_after": first.last_tied_epoch,
-                    "callbacks": callbacks,
-                    "run": "all rows",
-                }
-                second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
-                if second.interrupted:
-                    return first.as_interrupted(by_ctrl_c=bool(second.left))
-                params = second.params
-        except KeyboardInterrupt:
-            return first.as_interrupted()
-    return first._replace(params=params, on_all=None)
-
-
-def _add_members(
-    members: list[TrainingResult],
-    n: int,
-    model: AnyModel,
-    chunks: Chunks,
-    training: Training,
-    callbacks: Sequence[Callback],
-    progress: Progress,
-) -> str:
-    """Add all members but the first; return what Ctrl-C has left, if the user stops that way."""
-    for i in range(1, n):
-        left = f"members kept: {i} of {n}"
-        own = replace(training, seed=training.seed + i)
-        with progress.within(f"member {i + 1} of {n}"):
-            try:
-                whole = rows_of_concurrent_refit(model, chunks, own, callbacks)
-                trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
-            except KeyboardInterrupt:
-                return left
-            trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)
-        if trained.interrupted:
-            return left if trained.left else ""
-        members.append(trained)
-    return ""

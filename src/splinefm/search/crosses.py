@@ -164,22 +164,17 @@ def find_changes(
     candidates = find_candidates(chunks.encoder, left, training.seed, training.threads)
     changes = [Change(each.cross, each.gain) for each in candidates if _is_new(each.cross.name, setting)]
     changes = changes[: _most(MAX_CROSSES, training)]
-    recurring = _find_recurring(setting, chunks, training, names, left, progress)
+    recurring = _find_recurring(setting, chunks, training, names, left)
     changes += [each for each in recurring if isinstance(each.field, Categorical) or _is_new(each.name, setting)]
     return [each for each in changes if each.name in schema.names or each.name not in schema.columns]
 
 
 def _find_recurring(
-    setting: Setting,
-    chunks: Chunks,
-    training: Training,
-    names: Sequence[str],
-    left: Unexplained,
-    progress: Progress,
+    setting: Setting, chunks: Chunks, training: Training, names: Sequence[str], left: Unexplained
 ) -> list[Change]:
     inferred = [name for name in names if setting.schema.is_chosen(name)]  # others stay as given
     rare = read_names(chunks, inferred, left.rows, MIN_COUNT)
-    search = partial(find_recurring, chunks.encoder, left.values, names=rare, progress=progress)
+    search = partial(find_recurring, chunks.encoder, left.values, names=rare)
     found = [(each, residual) for residual in left.residuals for each in search(residual)]
     # Pairs of values have the effects of each of them, too: single values come first.
     found.sort(key=lambda pair: (pair[0].has_one_column, pair[0].gain), reverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray, Int64Array
-from splinefm._parallel import count_threads
+from splinefm._parallel import Cancellation, count_threads
 from splinefm.model.scores import predict_scores
 from splinefm.search.setting import Setting, seconds_of_fit
 from splinefm.train.chunks import Chunks, join_chunks, take_rows
-from splinefm.train.loop import Diverged, run_training, settings_for
-from splinefm.train.progress import Progress, UntilStopped
+from splinefm.train.loop import Diverged, settings_for, train
+from splinefm.train.progress import Progress
 from splinefm.train.rows import row_randoms
 from splinefm.train.settings import Chunk, Training, TrainingResult
 from splinefm.train.targets import mean_and_error
@@ -160,28 +160,27 @@ class Race:
         todo = list(dict.fromkeys(todo))
         for setting in dict.fromkeys(setting for setting, _ in todo):
             self.encoded(setting)  # one after the other: tables are read
-        stop = UntilStopped(self.deadline)
+        cancellation = Cancellation(self.deadline)
         n_threads = min(len(todo), count_threads(self.training.threads))
         if not n_threads:
             return
         with ThreadPoolExecutor(n_threads, "race") as pool:
-            runs = {pool.submit(self._fit, setting, fold, stop): (setting, fold) for setting, fold in todo}
+            runs = {pool.submit(self._fit, setting, fold, cancellation): (setting, fold) for setting, fold in todo}
             try:
-                _wait(runs, self.progress.tick)
+                _wait(runs)
             finally:
-                stop.stop()
+                cancellation.cancel()
                 for run in runs:
                     run.cancel()
         for run, key in runs.items():
             self.results[key] = run.result()
 
-    def _fit(self, setting: Setting, fold: int, progress: Progress) -> Entrant:
+    def _fit(self, setting: Setting, fold: int, cancellation: Cancellation) -> Entrant:
         begin, chunks = time.perf_counter(), self.encoded(setting)
         learned, judged = self._part(chunks, fold)
         training = replace(self.settings(setting, fold), threads=1, engine="cpu", device=None)
-        options = {"validation": judged, "progress": progress, "run": "first"}
         try:
-            trained = run_training(setting.model, chunks, training, len(learned.y), lambda epoch: [learned], **options)
+            trained = train(setting.model, chunks, training, rows=learned, validation=judged, cancellation=cancellation)
         except Diverged:
             n = len(judged.y)
             return Entrant(None, np.full(n, np.inf), np.zeros(n), time.perf_counter() - begin)
@@ -271,11 +270,10 @@ def _rows_at(chunks: Chunks, rows: Int64Array) -> Chunk:
     return join_chunks(parts)
 
 
-def _wait(runs: Iterable[Future[Entrant]], tick: Callable[[], None]) -> None:
+def _wait(runs: Iterable[Future[Entrant]]) -> None:
     """Wait for all runs; raise the first error of one, and notice Ctrl-C."""
     left: set[Future[Entrant]] = set(runs)
     while left:
-        tick()
         done, left = wait(left, timeout=0.1, return_when=FIRST_EXCEPTION)
         for run in done:
             run.result()

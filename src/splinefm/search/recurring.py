@@ -22,7 +22,6 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.search.screening import most_columns
-from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import LINEAR_L2
 
 # Groups are candidates if they explain this share of the squared residuals, with this many standard errors: there are
@@ -108,7 +107,6 @@ def find_recurring(
     values: Mapping[str, npt.NDArray[np.generic]],
     residual: FloatArray,
     names: Mapping[str, Int64Array] | None = None,
-    progress: Progress = SILENT,
 ) -> list[Recurring]:
     """Return crosses of values or of pairs of values, and columns of names, that explain residuals, the best first.
 
@@ -122,8 +120,6 @@ def find_recurring(
         What a model leaves unexplained in these rows, which it was not trained on.
     names : mapping of str to array, optional
         The number of each row's name, for categories whose rare names share a feature.
-    progress : Progress
-        What may stop the work.
     """
     centered = residual - residual.mean()
     columns = _coded(encoder, values, MIN_ROWS_PER_VALUE)
@@ -135,7 +131,6 @@ def find_recurring(
     pairs = [pair for pair in pairs if any(isinstance(column.fields[0], Numerical) for column in pair)]
 
     def gain_of(pair: tuple[_Groups, _Groups]) -> float:
-        progress.tick()
         return compare_groups(_hashed(*pair), centered).gain
 
     ranked = sorted(pairs, key=gain_of, reverse=True)

@@ -21,9 +21,7 @@ from splinefm.model.family.parameters import each_output
 from splinefm.model.scores import predict_scores
 from splinefm.search.screening import spread_rows
 from splinefm.train.chunks import Chunks, take_rows
-from splinefm.train.loop import MAX_ROWS
 from splinefm.train.losses import Loss
-from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import Chunk, Training
 
 Resolutions = Mapping[str, tuple[int, ...]]
@@ -35,6 +33,8 @@ FINER, FINEST = 4, 2048
 # Every resolution of every column takes the scores of all validation rows, whose time grows with the number of fields.
 # With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MAX_WORK.
 FEW_FIELDS, MAX_WORK, MIN_ROWS = 50, 50_000_000, 500
+# The most rows of a table that is trained on again with other resolutions.
+MAX_ROWS = 200_000
 _POINTS = 2048  # grid on which splines are compared
 
 
@@ -54,7 +54,6 @@ def choose_resolutions(
     validation: Chunk,
     loss: Loss,
     start: float | FloatArray,
-    progress: Progress = SILENT,
 ) -> dict[str, tuple[int, ...]]:
     """Return resolutions by column for the next model to train.
 
@@ -82,7 +81,6 @@ def choose_resolutions(
     for levels in columns:
         done, rest = [], params
         for coarse, fine in reversed(list(pairwise(levels))):
-            progress.tick()
             rest = _merged(rest, fine, coarse)
             done.append((loss_of(rest) - whole) / unit)
         chosen[levels[0].column] = _choose([level.segments for level in levels], done)
@@ -194,9 +192,7 @@ def _changed(item: Field, resolutions: Resolutions) -> Field:
     return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))
 
 
-def suggest_resolutions(
-    model: AnyModel, chunks: Chunks, params: Params, training: Training, progress: Progress = SILENT
-) -> Schema | None:
+def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, training: Training) -> Schema | None:
     """Return a schema with the resolutions by column that a model suggests, or None if it suggests nothing else.
 
     None too if no resolutions were inferred, without validation rows, and for large tables: a second run on them takes
@@ -207,6 +203,6 @@ def suggest_resolutions(
     if not (names and is_small) or chunks.validation is None:
         return None
     levels = levels_of(chunks.encoder, names)
-    chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start, progress)
+    chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start)
     schema = with_resolutions(source.schema, chosen)
     return None if schema == source.schema else schema

@@ -23,7 +23,7 @@ from splinefm.encode.tables.spelling import canonical
 from splinefm.model.scores import predict_scores
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks, take_rows
-from splinefm.train.loop import run_training, settings_for
+from splinefm.train.loop import settings_for, train
 from splinefm.train.progress import Progress
 from splinefm.train.rows import row_randoms
 from splinefm.train.settings import Training
@@ -310,8 +310,9 @@ def find_unexplained(
         engine="cpu",
         device=None,
     )
-    options = {"validation": chunks.validation, "progress": progress, "run": "search"}
-    params = run_training(setting.model, chunks, settings, len(half.y), lambda epoch: [half], **options).params
+    params = train(
+        setting.model, chunks, settings, rows=half, validation=chunks.validation, progress=progress, run="search"
+    ).params
     score = predict_scores(setting.model, params, judged.slots, training.threads).astype(np.float64)
     loss, weight = chunks.loss, judged.sample_weight
     slope = loss.slope(judged.y, score).reshape(len(rows), -1)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from splinefm._parallel import Cancelled
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
@@ -40,7 +41,7 @@ from splinefm.search.screening import HALF_EPOCHS
 from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, has_free_basis, names_of_columns, smallest_penalty
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
-from splinefm.train.progress import SILENT, Progress, Stopped
+from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import L2, SMOOTHNESS, Training, TrainingResult, l2_strength, penalty_strength
 from splinefm.train.trials import SearchEntry
 
@@ -251,7 +252,7 @@ def search(
         try:
             found.take()
             return found.result() if found.pool else None
-        except Stopped:
+        except Cancelled:
             return found.result() if found.pool else None
         except KeyboardInterrupt:
             if not found.pool:
@@ -591,7 +592,7 @@ class Search:
             return
         chunks = self.race.encoded(setting)
         training = settings_for(setting.training, setting.schema, chunks.encoder.n_rows)
-        schema = suggest_resolutions(setting.model, chunks, trained.params, training, self.progress)
+        schema = suggest_resolutions(setting.model, chunks, trained.params, training)
         if schema is not None:
             self.contest([replace(setting, schema=schema)])
 

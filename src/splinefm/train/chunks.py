@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import BoolArray, FloatArray, Int64Array
+from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cross import Cross
@@ -25,7 +26,6 @@ from splinefm.train.rows import (
     STREAM_ROWS,
     Source,
     ValidationSample,
-    ahead,
     as_share,
     chance_of_equal_rows,
     find_copies,
@@ -46,9 +46,7 @@ class Origin(NamedTuple):
     field: int
 
 
-def find_origins(
-    source: Source, old: Source, encoder: Encoder, threads: int | None, progress: Progress = SILENT
-) -> list[Origin]:
+def find_origins(source: Source, old: Source, encoder: Encoder, threads: int | None) -> list[Origin]:
     """Return where each field of the new schema comes from: the old encoder, or one of the new fields alone.
 
     The fields of the old encoder are those of the old schema, fitted.
@@ -56,19 +54,17 @@ def find_origins(
     known = {item.name: (item, f) for f, item in enumerate(old.schema.resolved)}
     fresh = [item for item in source.schema.resolved if item.name not in known or known[item.name][0] != item]
     numbers = {item.name: f for f, item in enumerate(fresh)}
-    more = _fit(Schema(fresh), source, threads, progress) if fresh else encoder
+    more = _fit(Schema(fresh), source, threads) if fresh else encoder
     return [
         Origin(more, numbers[name]) if name in numbers else Origin(encoder, known[name][1])
         for name in source.schema.names
     ]
 
 
-def _fit(schema: Schema, source: Source, threads: int | None, progress: Progress) -> Encoder:
+def _fit(schema: Schema, source: Source, threads: int | None) -> Encoder:
     statistics = EncoderStatistics(schema, threads)
-    for batch in ahead(source.opened.chunks(schema.columns, CHUNK)):
-        progress.tick()
+    for batch in prefetch(source.opened.chunks(schema.columns, CHUNK)):
         statistics.update(batch)
-    progress.tick()
     return statistics.encoder()
 
 
@@ -108,7 +104,7 @@ def encode_fresh(
 ) -> tuple[Slots, Slots]:
     """Return the slots of the training rows and of the rows that are held out."""
     parts = []
-    for batch in ahead(source.opened.chunks(encoder.schema.columns, CHUNK)):
+    for batch in prefetch(source.opened.chunks(encoder.schema.columns, CHUNK)):
         parts.append(encoder.encode(batch, threads=threads))
         progress.advance(batch.num_rows)
     slots = concatenate_slots(parts)
@@ -154,7 +150,7 @@ def scan_table(
     """Read a table once; invalid targets and weights raise an error before training begins."""
     scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
     progress.begin("reading the table", source.opened.n_rows)
-    for batch in ahead(source.batches(CHUNK)):
+    for batch in prefetch(source.batches(CHUNK)):
         y, weight = source.targets(batch)
         loss.check(y, source.target, scan.statistics.n_rows)
         scan.add(batch, y, weight)
@@ -257,7 +253,7 @@ class Chunks:
         progress.begin("encoding", self.n_rows)
         chunk = Chunk(empty_slots(self.n_rows, self.encoder.layout), np.empty(self.n_rows), np.empty(self.n_rows))
         at = first = 0
-        for batch in ahead(self.source.batches(self.rows_per_chunk)):
+        for batch in prefetch(self.source.batches(self.rows_per_chunk)):
             part = self._encode(np.arange(first, first + batch.num_rows), batch)
             rows = slice(at, at + len(part.y))
             chunk.slots.start[rows], chunk.slots.weight[rows] = part.slots.start, part.slots.weight
@@ -279,7 +275,7 @@ class Chunks:
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
         progress.begin("encoding", self.encoder.n_rows)
-        origins = find_origins(source, self.source, self.encoder, training.threads, progress)
+        origins = find_origins(source, self.source, self.encoder, training.threads)
         encoder = join_encoder(origins)
         other = Chunks(source, encoder, self.loss, training, self.held_out, self.start, self.split)
         sizes = ((self.n_rows, MEMORY_BYTES), (self.held_out.n_rows, VALIDATION_BYTES))
@@ -322,7 +318,7 @@ class Chunks:
 
     def epoch(self, number: int) -> Iterable[Chunk]:
         """Return the chunks of an epoch."""
-        return [self.kept] if self.kept is not None else ahead(self._read(number))
+        return [self.kept] if self.kept is not None else prefetch(self._read(number))
 
     def whole(self) -> Chunk | None:
         """Return training and validation rows together, if they come from one table and are in memory."""

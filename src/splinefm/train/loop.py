@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from splinefm._arrays import FloatArray, Int64Array
-from splinefm._parallel import count_threads
+from splinefm._parallel import Cancellation, count_threads
 from splinefm._wording import setting
+from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
-from splinefm.encode.slots import SlotLayout
 from splinefm.model.engine import Engine, start_engine
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import init_params
-from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.optimizers import Optimizer
 from splinefm.train.chunks import Chunks
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties, make_groups, unsmoothed_fields
-from splinefm.train.progress import SILENT, Progress, UntilStopped
+from splinefm.train.progress import SILENT, Progress
 from splinefm.train.settings import (
     L2,
     RUNS,
@@ -36,6 +36,7 @@ from splinefm.train.settings import (
     Evidence,
     Penalty,
     Run,
+    StopReason,
     Training,
     TrainingResult,
     by_name,
@@ -111,7 +112,7 @@ class Judge:
         self.validation, self.n_epochs, self.last_tied_epoch = validation, 0, 0
         self._least, self._losses = math.inf, np.zeros(0)
 
-    def look(self, engine: Engine, params: Params, loss: Loss) -> tuple[float, bool]:
+    def update(self, engine: Engine, params: Params, loss: Loss) -> tuple[float, bool]:
         """Return the validation loss of the next epoch, and whether the epoch is the best so far.
 
         Without validation rows, the loss is NaN, and every epoch is better than those before.
@@ -154,17 +155,6 @@ class Judge:
 # Passes over the rows: an engine, the order of its rows, and penalties that follow what it learns.
 
 Rows = Callable[[int], Iterable[Chunk]]
-
-
-class Problem(NamedTuple):
-    """What is learned, whatever the rows: the model, the fields with their penalties, and the loss."""
-
-    model: AnyModel
-    layout: SlotLayout
-    groups: list[list[Group]]
-    loss: Loss
-    start: float | FloatArray = 0.0
-    """What the bias starts at."""
 
 
 class EpochResult(NamedTuple):
@@ -216,15 +206,18 @@ class TrainingRun:
         self.penalties = AdaptivePenalties(self.engine)
 
     @classmethod
-    def begin(cls, problem: Problem, rows: Rows, n_rows: int, training: Training) -> TrainingRun:
-        """Return a run with initial parameters."""
-        rng, paced = seeded(training.seed), training.for_fields(len(problem.layout.fields))
-        return cls(make_engine(problem, paced, n_rows, rng), rows, n_rows, problem.loss, paced, rng)
+    def begin(cls, model: AnyModel, chunks: Chunks, training: Training, rows: Chunk | None = None) -> TrainingRun:
+        """Return a run with initial parameters; without `rows`, it learns from the training rows of the table."""
+        n_rows = chunks.n_rows if rows is None else len(rows.y)
+        epoch_rows: Rows = chunks.epoch if rows is None else lambda epoch: [rows]
+        rng, paced = seeded(training.seed), training.for_fields(len(chunks.encoder.fields))
+        engine = make_engine(model, chunks.encoder, chunks.loss, paced, n_rows, rng, chunks.start)
+        return cls(engine, epoch_rows, n_rows, chunks.loss, paced, rng)
 
-    def learn(self, epoch: int, progress: Progress) -> EpochResult:
+    def learn(self, epoch: int, progress: Progress = SILENT, cancellation: Cancellation | None = None) -> EpochResult:
         """Take the steps of an epoch; penalties then follow what was learned."""
         rates, batches = self.training.rates(epoch, self.n_rows), _batches(self.rows(epoch), self.engine, self.rng)
-        loss, floor, seen, rate = _pass(self.engine, batches, self.loss, rates, progress)
+        loss, floor, seen, rate = _pass(self.engine, batches, self.loss, rates, progress, cancellation)
         if not math.isfinite(loss):
             return EpochResult({}, loss, seen, rate)
         params = self.engine.params(averaged=self.training.average)
@@ -232,24 +225,31 @@ class TrainingRun:
         return EpochResult(params, loss, seen, rate)
 
 
-def make_engine(problem: Problem, training: Training, n_rows: int, rng: np.random.Generator) -> Engine:
-    """Return an engine with initial parameters."""
+def make_engine(
+    model: AnyModel,
+    encoder: Encoder,
+    loss: Loss,
+    training: Training,
+    n_rows: int,
+    rng: np.random.Generator,
+    start: float | FloatArray = 0.0,
+) -> Engine:
+    """Return an engine with initial parameters, whose bias is `start`."""
     batch_size = training.rows_per_step(n_rows)
     steps_per_epoch = max(1, n_rows // batch_size)
     ema = math.exp(-2.0 / steps_per_epoch) if training.average else 0.0
     optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
-    model, layout, groups, loss, start = problem
-    params = init_params(model, layout, rng, n_outputs=loss.n_outputs)
+    params = init_params(model, encoder.layout, rng, n_outputs=loss.n_outputs)
     params["bias"][:] = np.reshape(start, (-1, 1)) if loss.n_outputs > 1 else start
     return start_engine(
         training.engine,
         training.device,
         model,
-        layout,
+        encoder.layout,
         params,
         loss.name,
         optimizer,
-        groups,
+        make_groups(encoder, training),
         batch_size,
         training.threads,
         loss.parameter,
@@ -262,6 +262,7 @@ def _pass(
     loss: Loss,
     rates: Callable[[int], float],
     progress: Progress,
+    cancellation: Cancellation | None = None,
 ) -> tuple[float, float, int, float]:
     """Take a step on every batch, until the loss is no longer finite.
 
@@ -269,6 +270,8 @@ def _pass(
     """
     total, floor, weights, seen, rate = 0.0, 0.0, 0.0, 0, math.nan
     for chunk, rows in batches:
+        if cancellation is not None:
+            cancellation.check()
         schedule = np.array([rates(seen + at) for at in range(0, len(rows), engine.batch_size)])
         weight, part, part_floor = train_on(engine, chunk, rows, schedule, engine.batch_size, loss)
         total, floor, weights = total + part, floor + part_floor, weights + weight
@@ -333,7 +336,7 @@ class ConcurrentRefit:
         self.run = run
         self.params: Params | None = None
         self._diverged = False
-        self._progress = UntilStopped()
+        self._cancellation = Cancellation()
         self._pool = ThreadPoolExecutor(1, "all-rows")
         self._learning: Future[EpochResult] | None = None
 
@@ -342,12 +345,14 @@ class ConcurrentRefit:
 
     def __exit__(self, *_: object) -> None:
         """End the thread, whatever it is doing."""
-        self._progress.stop()
+        self._cancellation.cancel()
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch, counted from 0, and return at once."""
-        self._learning = None if self._diverged else self._pool.submit(self.run.learn, epoch, self._progress)
+        self._learning = (
+            None if self._diverged else self._pool.submit(self.run.learn, epoch, SILENT, self._cancellation)
+        )
 
     def end(self, keep: bool) -> None:
         """Wait for the end of the epoch, and keep its parameters if the other run says so.
@@ -364,52 +369,76 @@ class ConcurrentRefit:
 
 
 def train(
-    problem: Problem,
-    rows: Rows,
-    n_rows: int,
+    model: AnyModel,
+    chunks: Chunks,
     training: Training,
+    *,
+    rows: Chunk | None = None,
     validation: Chunk | None = None,
+    all_rows: Chunk | None = None,
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
+    cancellation: Cancellation | None = None,
     stop_after: int | None = None,
     run: Run = "first",
-    whole: Chunk | None = None,
 ) -> TrainingResult:
-    """Train a model on the rows of every epoch.
+    """Train a model on encoded rows; return the best parameters and the history.
 
-    `rows(epoch)` yields the chunks of an epoch, counted from 0, with standardized targets; an epoch has `n_rows` rows,
-    and each chunk must fit in memory. `stop_after` ends the run after this many epochs without changing the learning
-    rate schedule. `whole` has all rows, validation rows included: a second model learns from them at the same time.
+    The best epoch is the one with the lowest validation loss, or the last one without validation rows. Ctrl-C stops
+    training within tenths of a second or 8,192 rows and keeps the best parameters so far. A callback that returns True
+    stops training after its epoch.
 
-    Returns the parameters of the epoch with the best validation loss (of the last epoch without validation rows), and
-    the history. Ctrl-C stops training within tenths of a second or 8,192 rows and keeps the best parameters so far.
-    A callback that returns True stops training after its epoch.
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    chunks : Chunks
+        The table.
+    training : Training
+        The settings, with the defaults for the table filled in.
+    rows : Chunk, optional
+        The rows to learn from; by default the training rows of the table.
+    validation : Chunk, optional
+        The rows that choose the best epoch.
+    all_rows : Chunk, optional
+        Training and validation rows: a second model learns from them at the same time; see `ConcurrentRefit`.
+    callbacks : sequence of callable
+        Functions that are called after every epoch.
+    progress : Progress
+        Where to report.
+    cancellation : Cancellation, optional
+        Ends the run with `Cancelled`.
+    stop_after : int, optional
+        Ends the run after this many epochs, without a change of the learning rate schedule.
+    run : {"first", "search", "all rows"}
+        The name of the run in the history.
     """
-    best, history, since, begin = None, [], 0, time.perf_counter()
-    main_run, refit = _begin(problem, rows, n_rows, training, whole)
-    judge = Judge(validation)
-    n_epochs, interrupted, left = stop_after or training.most_epochs(n_rows), False, ""
-    patience = training.most_waiting(n_rows)
+    best, history, since, begin = None, list[Epoch](), 0, time.perf_counter()
+    main_run, refit = _begin(model, chunks, training, rows, all_rows)
+    judge, loss = Judge(validation), chunks.loss
+    n_epochs = stop_after or training.most_epochs(main_run.n_rows)
+    patience = training.most_waiting(main_run.n_rows)
+    stop, kept = None, ""
     try:
         with refit or nullcontext():
             for epoch in range(n_epochs):
-                progress.begin_epoch(epoch + 1, n_epochs, n_rows)
+                progress.begin_epoch(epoch + 1, n_epochs, main_run.n_rows)
                 started = time.perf_counter()
                 if refit is not None:
                     refit.begin(epoch)
-                result = main_run.learn(epoch, progress)
+                result = main_run.learn(epoch, progress, cancellation)
                 if not result.is_finite:
                     raise Diverged(divergence_message(training, epoch))
                 now = time.perf_counter()
-                value, is_best = judge.look(main_run.engine, result.params, problem.loss)
+                value, is_best = judge.update(main_run.engine, result.params, loss)
                 speed = result.n_rows / (now - started)
                 history.append(Epoch(epoch + 1, result.loss, value, result.rate, speed, now - begin, run))
                 best, since = (result.params, 0) if is_best else (best, since + 1)
                 if refit is not None:
                     refit.end(keep=judge.last_tied_epoch == epoch + 1)
-                progress.end_epoch(history[-1], problem.loss)
+                progress.end_epoch(history[-1], loss)
                 if call_all(callbacks, history[-1]):
-                    interrupted = True
+                    stop = StopReason.CALLBACK
                     progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
                     break
                 if patience is not None and since >= patience:
@@ -419,24 +448,24 @@ def train(
     except KeyboardInterrupt:
         if best is None:
             raise
-        interrupted, left = True, f"the best epoch so far is kept ({len(history) - since} of {n_epochs})"
+        stop, kept = StopReason.INTERRUPT, f"the best epoch so far is kept ({len(history) - since} of {n_epochs})"
     if best is None:
         raise Diverged(divergence_message(training, len(history) - 1))
-    evidence = judge.evidence(problem.loss, problem.start, history[len(history) - 1 - since].train_loss)
-    on_all = None if refit is None else refit.params
-    return TrainingResult(best, history, interrupted, judge.last_tied_epoch, left, on_all, evidence)
+    evidence = judge.evidence(loss, chunks.start, history[len(history) - 1 - since].train_loss)
+    refit_params = None if refit is None else refit.params
+    return TrainingResult(best, history, judge.last_tied_epoch, stop, kept, refit_params, evidence)
 
 
 def _begin(
-    problem: Problem, rows: Rows, n_rows: int, training: Training, whole: Chunk | None
+    model: AnyModel, chunks: Chunks, training: Training, rows: Chunk | None, all_rows: Chunk | None
 ) -> tuple[TrainingRun, ConcurrentRefit | None]:
-    """Return the model that learns, and the one that learns from all rows; they share the threads."""
-    if whole is None:
-        return TrainingRun.begin(problem, rows, n_rows, training), None
-    threads, every = count_threads(training.threads), [whole]
+    """Return the run, and the one on all rows at the same time; they share the threads."""
+    if all_rows is None:
+        return TrainingRun.begin(model, chunks, training, rows), None
+    threads = count_threads(training.threads)
     mine, other = (replace(training, threads=max(1, share)) for share in (-(-threads // 2), threads // 2))
-    refit = ConcurrentRefit(TrainingRun.begin(problem, lambda epoch: every, len(whole.y), other))
-    return TrainingRun.begin(problem, rows, n_rows, mine), refit
+    refit = ConcurrentRefit(TrainingRun.begin(model, chunks, other, all_rows))
+    return TrainingRun.begin(model, chunks, mine, rows), refit
 
 
 def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
@@ -448,82 +477,34 @@ def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
     return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
-# Runs: a model trained on the rows of a table, with the penalties of its fields.
+# Whether the run on all rows takes place at the same time.
 
-# The most rows of a table that is trained on again with other fields.
-MAX_ROWS = 200_000
 # The most rows of a batch at which two runs at a time, with half of the threads each, take less time than one after the
 # other. Larger batches gain by threads, and the run on all rows also takes the epochs that are then thrown away.
-MAX_IN_PAIRS = 256
-# The most numbers in the vectors of a model, and the most bytes of encoded rows, of which two runs have two.
-MAX_NUMBERS_IN_PAIRS, MAX_BYTES_IN_PAIRS = 1 << 24, 1 << 26
-
-
-def run_training(
-    model: AnyModel,
-    chunks: Chunks,
-    training: Training,
-    rows: int,
-    epoch: Callable[[int], Iterable[Chunk]],
-    **options: Any,
-) -> TrainingResult:
-    """Train on the chunks of every epoch, `rows` rows in all; `options` are those of `train`."""
-    groups = make_groups(chunks.encoder, training)
-    problem = Problem(model, chunks.encoder.layout, groups, chunks.loss, chunks.start)
-    return train(problem, epoch, rows, training, **options)
-
-
-def train_part(
-    model: AnyModel,
-    chunks: Chunks,
-    training: Training,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-    run: Run = "first",
-    whole: Chunk | None = None,
-) -> TrainingResult:
-    """Train on the training rows, and choose the best epoch on the validation rows; `whole` is that of `train`."""
-    options = {
-        "validation": chunks.validation,
-        "callbacks": callbacks,
-        "progress": progress,
-        "run": run,
-        "whole": whole,
-    }
-    return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
+MAX_CONCURRENT_BATCH = 256
+# Two runs take twice the memory: the most numbers in the vectors of a model, and the most bytes of encoded rows.
+MAX_CONCURRENT_NUMBERS, MAX_CONCURRENT_BYTES = 1 << 24, 1 << 26
 
 
 def rows_of_concurrent_refit(
     model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback]
 ) -> Chunk | None:
-    """Return all rows if the run on them is to be taken at the same time as the one before it, else None.
+    """Return all rows if a run on them should take place at the same time as the first run, else None.
 
     Callbacks hear of one run after the other.
     """
-    may_run = training.refit_on_all and not callbacks
-    return chunks.whole() if may_run and should_run_concurrently(model, chunks, training, chunks.n_rows) else None
-
-
-def should_run_concurrently(model: AnyModel, chunks: Chunks, training: Training, rows: int) -> bool:
-    """Return whether two runs at a time on so many rows take less time than one after the other with all threads.
-
-    They take more memory, so large models and many encoded rows are left alone.
-    """
-    layout, kept = chunks.encoder.layout, chunks.kept
+    kept, layout = chunks.kept, chunks.encoder.layout
+    if not training.refit_on_all or callbacks or kept is None:
+        return None
     n_numbers = chunks.loss.n_outputs * layout.n_features * model.width(len(layout.fields))
-    return (
+    should_run = (
         training.engine == "cpu"
         and count_threads(training.threads) > 1
-        and training.rows_per_step(rows) <= MAX_IN_PAIRS
-        and n_numbers <= MAX_NUMBERS_IN_PAIRS
-        and kept is not None
-        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MAX_BYTES_IN_PAIRS
+        and training.rows_per_step(chunks.n_rows) <= MAX_CONCURRENT_BATCH
+        and n_numbers <= MAX_CONCURRENT_NUMBERS
+        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MAX_CONCURRENT_BYTES
     )
-
-
-def best_epoch(trained: TrainingResult) -> Epoch:
-    """Return the epoch whose parameters were kept."""
-    return min(trained.history, key=lambda epoch: epoch.validation_loss)
+    return chunks.whole() if should_run else None
 
 
 def settings_for(training: Training, schema: Schema, n_rows: int) -> Training:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,9 +128,6 @@ class Progress:
         if self.console is not None and self._live is None and now >= self._due:
             self.say(self.stage.line(now))
 
-    def tick(self) -> None:
-        """Called by work that counts no rows, often enough for another thread to stop it; shows nothing."""
-
     def end_epoch(self, epoch: Epoch, loss: Loss) -> None:
         """End an epoch with its measurements."""
         if self.console is None or self._outer:
@@ -182,49 +178,6 @@ class Progress:
 
 
 SILENT = Progress()
-
-
-class Stopped(Exception):
-    """Work ends before its time, because its result is no longer needed, or its time is up."""
-
-
-class UntilStopped(Progress):
-    """Shows nothing, and ends the work of another thread that reports to it once it is stopped or late.
-
-    Parameters
-    ----------
-    deadline : float, optional
-        When the work is to end, on the clock of `time.monotonic`.
-
-    Examples
-    --------
-    >>> progress = UntilStopped()
-    >>> progress.advance(10)
-    >>> progress.stop()
-    >>> progress.advance(10)
-    Traceback (most recent call last):
-    splinefm.train.progress.Stopped
-    """
-
-    def __init__(self, deadline: float | None = None) -> None:
-        super().__init__()
-        self._stopped, self._deadline = threading.Event(), deadline
-
-    def stop(self) -> None:
-        """End the work when it next reports."""
-        self._stopped.set()
-
-    def tick(self) -> None:
-        """Raise an error if the work is to end."""
-        if self._stopped.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline):
-            raise Stopped
-
-    def advance(self, rows: int, loss: float = math.nan) -> None:
-        """Raise an error if the work is to end."""
-        self.tick()
-
-    def _begin(self, stage: _Stage, wait: float) -> None:
-        self.tick()
 
 
 def make_progress(verbose: bool) -> Progress:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +12,7 @@ import pyarrow as pa
 
 from splinefm._arrays import BoolArray, Float32Array, FloatArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
+from splinefm._parallel import prefetch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots, concatenate_slots
@@ -41,8 +40,6 @@ from splinefm.train.targets import (
 
 STREAM_ROWS = 131_072
 """Rows per chunk of a table that is streamed."""
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -132,16 +129,6 @@ class Source:
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
 
 
-def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the items, and prefetch the next one in a thread."""
-    iterator = iter(items)
-    with ThreadPoolExecutor(1) as pool:
-        upcoming = pool.submit(next, iterator, None)
-        while (item := upcoming.result()) is not None:
-            upcoming = pool.submit(next, iterator, None)
-            yield item
-
-
 # Held-out rows: a random sample that does not depend on the order of reading.
 
 MAX_VALIDATION_ROWS = 200_000
@@ -226,7 +213,7 @@ def as_share(validation: float | object) -> float | None:
 def sample_validation(source: Source, training: Training) -> ValidationSample:
     """Return the rows of a validation table, or a sample of a large one."""
     sample, first = ValidationSample(1.0, training.seed, MAX_VALIDATION_ROWS), 0
-    for batch in ahead(source.batches(CHUNK)):
+    for batch in prefetch(source.batches(CHUNK)):
         sample.add(first, batch)
         first += batch.num_rows
     return sample

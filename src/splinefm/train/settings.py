@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -285,27 +286,33 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Patience = Literal["auto"] | int | None
 
 
-class TrainingResult(NamedTuple):
-    """The result of one run: the best parameters, the history, and whether the user stopped the run.
+class StopReason(Enum):
+    """Why a fit ended before its time: a callback asked for it, such as that of a time limit, or the user."""
 
-    `last_tied_epoch` is the last epoch whose validation loss cannot be told from the best one. `left` says what Ctrl-C
-    has left; it is empty unless the user stopped the run that way. `on_all` are the parameters after that epoch of a
-    run on all rows, if there was one at the same time. `evidence` is what the validation rows tell of the best epoch,
-    if there are any.
+    CALLBACK = "callback"
+    INTERRUPT = "Ctrl-C"
+
+
+class TrainingResult(NamedTuple):
+    """The result of one run: the best parameters, and the history.
+
+    `last_tied_epoch` is the last epoch whose validation loss cannot be told from the best one. `stop` is the reason if
+    the run, or the one after it, was stopped; `kept` then says which model there is. `refit_params` are the parameters
+    after the last tied epoch of a run on all rows, if there was one at the same time. `evidence` is what the validation
+    rows tell of the best epoch, if there are any.
     """
 
     params: Params
     history: list[Epoch]
-    interrupted: bool
     last_tied_epoch: int
-    left: str = ""
-    on_all: Params | None = None
+    stop: StopReason | None = None
+    kept: str = ""
+    refit_params: Params | None = None
     evidence: Evidence | None = None
 
-    def as_interrupted(self, by_ctrl_c: bool = True) -> TrainingResult:
-        """Return this result as that of a fit whose next run the user stopped."""
-        left = f"the model of the {RUNS[self.history[-1].run]} is kept" if by_ctrl_c else ""
-        return self._replace(interrupted=True, left=left)
+    def stopped_in_refit(self, stop: StopReason) -> TrainingResult:
+        """Return this result as that of a fit whose run on all rows was stopped."""
+        return self._replace(stop=stop, kept=f"the model of the {RUNS[self.history[-1].run]} is kept")
 
 
 class Chunk(NamedTuple):

@@ -139,7 +139,7 @@ def _cut(descriptor: int) -> None:
 # Long because of this: opening, running and summarizing studies need its types.
 
 Study = optuna.Study
-FINGERPRINT, REASON = "splinefm", "reason"
+FINGERPRINT, REASON, DIVERGED = "splinefm", "reason", "diverged"
 _SQLITE, _JOURNAL = (".db", ".sqlite", ".sqlite3"), (".journal", ".log")
 _POLL = 0.2
 _ATTEMPTS = 5
@@ -444,6 +444,7 @@ class Search:
             self.study.tell(trial, state=TrialState.PRUNED)
         except Diverged as error:
             # Not a failure: the sampler ignores those.
+            trial.set_user_attr(DIVERGED, True)
             trial.set_user_attr(REASON, f"diverged: {error}")
             self.study.tell(trial, state=TrialState.PRUNED)
         except BaseException as error:
@@ -498,9 +499,8 @@ class Search:
 
 def summarize_trial(trial: FrozenTrial, metric: Any) -> TrialSummary:
     """Return a trial in a form that does not need Optuna."""
-    reason = str(trial.user_attrs.get(REASON, ""))
     state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(trial.state, "failed")
-    state = "diverged" if reason.startswith("diverged") else state
+    state = "diverged" if trial.user_attrs.get(DIVERGED) else state
     reported = list(trial.intermediate_values.values())
     value = trial.value if trial.state == TrialState.COMPLETE else None
     if state == "pruned" and metric.is_loss and reported:

@@ -19,7 +19,7 @@ from splinefm.fit.inputs import Labels, check_one_target
 from splinefm.fit.parameters import draw_seed
 from splinefm.search.search import Found
 from splinefm.train.progress import make_progress
-from splinefm.train.settings import explain_unknown
+from splinefm.train.settings import StopReason, explain_unknown
 from splinefm.train.trials import StudySummary, Value, show_storage
 from splinefm.tuning.space import merge_spaces
 from splinefm.tuning.trials import Base, Experiment, settings_of_estimator
@@ -50,9 +50,10 @@ def fit_from_study(
     Ctrl-C is a warning here: the caller returns the estimator, which would be lost otherwise.
     """
     with make_progress(bool(estimator.verbose)) as progress:
-        left = estimator._take(fit_task(task, estimator.model, (), progress, study, found), classes)
-    if left:
-        warnings.warn(f"interrupted: {left}", stacklevel=4)
+        result = fit_task(task, estimator.model, (), progress, study, found)
+    estimator._set_result(result, classes)
+    if result.stop is StopReason.INTERRUPT:
+        warnings.warn(f"interrupted: {result.kept}: the estimator is fitted", stacklevel=4)
 
 
 Estimator = SplineFMClassifier | SplineFMRegressor

@@ -27,10 +27,10 @@ from splinefm.search.search import Found
 from splinefm.search.setting import Setting
 from splinefm.store.model_file import describe, restore
 from splinefm.train.chunks import MEMORY_BYTES, Chunks
-from splinefm.train.loop import settings_for, train_part
+from splinefm.train.loop import settings_for, train
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.settings import Epoch, TrainingResult, by_name
+from splinefm.train.settings import Epoch, StopReason, TrainingResult, by_name
 from splinefm.tuning.space import OF_FIELDS, OF_TRAINING, Space
 
 # The base of a study: the setting that a fit finds, and its form in the storage.
@@ -230,8 +230,9 @@ class Experiment:
         """Train at a point of the search space; `report` can raise an exception to stop."""
         setting = self.space.at(params)
         chunks = self._chunks(setting.schema)
-        trained = train_part(setting.model, chunks, self._filled(setting).training, [report])
-        if trained.interrupted:
+        training = self._filled(setting).training
+        trained = train(setting.model, chunks, training, validation=chunks.validation, callbacks=[report])
+        if trained.stop is not None:
             raise KeyboardInterrupt
         best = min(trained.history, key=lambda epoch: epoch.validation_loss)
         return Result(self.metric.of_run(setting.model, trained, chunks, self.training.threads), best.epoch)
@@ -250,17 +251,18 @@ class Experiment:
         chunks = self._chunks(setting.schema)
         if self.n_members == 1 or chunks.kept is None or not is_compiled:
             return Found(setting, chunks)
-        first = train_part(setting.model, chunks, self._filled(setting).training)
+        first = train(setting.model, chunks, self._filled(setting).training, validation=chunks.validation)
         race = Race(chunks, self.training, SILENT)
         race.folds = make_folds(chunks, self.n_members, self.training.seed)
         try:
-            if not first.interrupted:
+            if first.stop is None:
                 race.run([setting], range(1, self.n_members))
         except KeyboardInterrupt:
-            first = first._replace(interrupted=True)
-        others = [] if first.interrupted else [entrant.trained for entrant in race.results.values()]
+            first = first._replace(stop=StopReason.INTERRUPT)
+        is_interrupted = first.stop is not None
+        others = [] if is_interrupted else [entrant.trained for entrant in race.results.values()]
         members = [first, *(trained for trained in others if trained is not None)]
-        return Found(setting, chunks, members, is_interrupted=first.interrupted)
+        return Found(setting, chunks, members, is_interrupted=is_interrupted)
 
     def fingerprint(self, distributions: Mapping[str, object]) -> dict[str, str]:
         """Return what must be the same for trials to be comparable, with short descriptions."""

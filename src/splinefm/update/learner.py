@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from splinefm._arrays import BoolArray, FloatArray
 from splinefm._checks import check_fitted
+from splinefm._parallel import prefetch
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
@@ -28,7 +29,7 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.train.losses import SMALLEST, Loss, find_root
 from splinefm.train.penalties import AdaptivePenalties, make_groups
-from splinefm.train.rows import STREAM_ROWS, Source, ValidationSample, ahead
+from splinefm.train.rows import STREAM_ROWS, Source, ValidationSample
 from splinefm.train.settings import Chunk, Epoch, Training, check_columns, check_training, seeded
 from splinefm.train.targets import check_total_weight
 from splinefm.update.guard import Guard, Trial, UpdateRefused, Verdict
@@ -329,7 +330,8 @@ class Learner:
         size = self.training.batch_size or self.training.rows_per_step(n_rows)
         size = min(size, self.engine.batch_size)
         losses = floor = weights = 0.0
-        for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
+        encoded = (source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches)
+        for chunk in prefetch(encoded):
             self._welcome(chunk, n_known)
             order = self.rng.permutation(len(chunk.y))
             for rows in in_groups(order, size, self.engine):

@@ -164,8 +164,9 @@ def _run_arm(
     with progress.within(name):
         progress.begin("fitting")
         task = Task(open_table(train), "click", None, schema, Loss("logistic"), VALIDATION, training)
-        fitted, _, left = fit_task(task, model, [lambda epoch: progress.begin(_epoch_text(epoch))], SILENT)
-        if left:  # arms that were trained for less are not compared
+        result = fit_task(task, model, [lambda epoch: progress.begin(_epoch_text(epoch))], SILENT)
+        fitted = result.fitted
+        if result.stop is not None:  # arms that were trained for less are not compared
             raise KeyboardInterrupt
         progress.begin("testing")
         test_loss = logloss(test["click"].to_numpy(), fitted.predict(test))
