@@ -247,7 +247,7 @@ def _client(server: object, number: int, end: float, seen: Counter[str], errors:
 TRAINING = """
 import sys
 import splinefm as sf
-from splinefm.train.rows import chunks
+from splinefm.train import chunks
 
 chunks.MEMORY_BYTES = 0  # read from disk in every epoch
 schema = sf.Schema([sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("c"), sf.Categorical("d")])

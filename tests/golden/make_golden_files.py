@@ -191,7 +191,7 @@ def checks() -> dict[str, Callable[[], None]]:
 
 
 def _learned() -> list[Path]:
-    return sorted((FOLDER.parent / "learn" / "golden").glob("*.sfm"))
+    return sorted((FOLDER.parent / "store" / "golden").glob("*.sfm"))
 
 
 def _check_learned(path: Path) -> None:
