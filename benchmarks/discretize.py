@@ -28,7 +28,7 @@ from _shared import Result, finish, make_parser, say
 from tables import load
 
 import splinefm as sf
-from splinefm.cli.actions.demo import click_data
+from splinefm.cli.click_data import click_data
 from splinefm.metrics import logloss, rmse
 
 BINS = 200

@@ -51,7 +51,7 @@ LATE_IMPORTS = [
     ("train/fitted.py", "splinefm.store.model_file"),
     ("fit/estimators.py", "splinefm.inspect.shapley"),
     ("fit/estimators.py", "splinefm.inspect.terms"),
-    ("distribute/__main__.py", "splinefm.cli.ranks"),
+    ("distribute/__main__.py", "splinefm.cli.worker"),
 ]
 
 

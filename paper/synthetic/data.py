@@ -12,7 +12,7 @@ import pyarrow as pa
 from paper.harness import Json
 
 # The paper's eight curves; `splinefm demo` shows the same ones.
-from splinefm.cli.actions.demo import SEGMENTS as SEGMENTS
+from splinefm.cli.click_data import SEGMENTS as SEGMENTS
 
 FloatArray = npt.NDArray[np.float64]
 CATEGORIES = ("age", "gender", "ad")

@@ -230,13 +230,13 @@ MUTANTS = [
     ),
     # The command line.
     Mutant(
-        "cli/actions/predict.py",
+        "cli/predict.py",
         "{**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}",
         "schema.column_types()",
         "tests/cli/test_predict.py",
     ),
     Mutant(
-        "cli/actions/predict.py",
+        "cli/predict.py",
         "fitted.loss.predict(score(batch).astype(float))",
         "score(batch).astype(float)",
         "tests/cli/test_predict.py",

@@ -8,9 +8,9 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.cli.actions import demo as module
-from splinefm.cli.actions.demo import SEGMENTS, click_data, run_demo
-from splinefm.cli.commands.demo import print_demo
+from splinefm.cli import demo as module
+from splinefm.cli.click_data import SEGMENTS, click_data
+from splinefm.cli.demo import print_demo, run_demo
 from splinefm.metrics import logloss
 from splinefm.plots.figures import COLORS, make_panels
 from splinefm.plots.views import lines

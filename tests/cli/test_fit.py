@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +10,10 @@ import pytest
 
 import splinefm as sf
 from commands import with_positive_amounts
-from splinefm.cli.actions import fit as module
-from splinefm.cli.actions.targets import suggest_for, suggest_loss
+from splinefm.cli import fit as module
+from splinefm.cli.targets import choose_loss, suggest_for, suggest_loss
 from splinefm.encode.tables.open import open_table
+from splinefm.model.family import AnyModel
 
 # Kernels are compiled for each model and k: one is enough here.
 SMALL = ("--model", "fm", "--k", "2", "--epochs", "2", "--threads", "1")
@@ -64,7 +66,7 @@ class TestRemarks:
 
     def test_five_at_most(self):
         columns = {f"c{i}": np.arange(i, 2000 + i) for i in range(8)}
-        lines = module._questions(sf.infer_schema(columns))
+        lines = module.questions(sf.infer_schema(columns))
         assert [line.split(":")[1] for line in lines[:5]] == [f" c{i}" for i in range(5)]
         assert lines[5:] == ["... and 3 more remarks; splinefm schema prints all"]
 
@@ -95,13 +97,13 @@ def test_the_target_decides_the_loss(run, write, tmp_path, values, loss, classes
 def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
     labels = pa.array(["a", "b", None] * 20).dictionary_encode()
     write(pa.table({"x": np.arange(60.0), "y": labels}), tmp_path / "d.parquet")
-    assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
+    assert choose_loss(open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
 
 
 @pytest.mark.parametrize(("labels", "ends"), [("abcde", "'d', 'e'"), ("abcdef", "'d', 'e', ...")])
 def test_only_labels_that_are_left_out_are_hinted_at(labels, ends):
     table = open_table({"y": list(labels) * 3})
-    assert module.choose_loss(table, "y").reason.endswith(ends)
+    assert choose_loss(table, "y").reason.endswith(ends)
 
 
 def test_a_loss_that_is_given_is_taken(run, data):
@@ -257,25 +259,29 @@ def test_models_and_sizes(monkeypatch):
 
     def make(n_fields=2, **settings):
         schema = sf.Schema([sf.Numerical(f"x{i}") for i in range(n_fields)])
-        return module.make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings), schema, said.append)
+        return module.make_model(
+            module.FitOptions(data="d.csv", target="y", out="m.sfm", **settings), schema, said.append
+        )
 
-    assert make() == sf.FwFM(k=16, third=16) and make(sizes={"k": 3}) == sf.FwFM(k=3, third=16)
+    assert make() == sf.FwFM(k=16, third=16) and make(k=3) == sf.FwFM(k=3, third=16)
     assert said == ["model: FwFM(k=16, third=16)", "model: FwFM(k=3, third=16)"]
     assert make(1000) == sf.FM(k=16) and "instead of FwFM(k=16, third=16)" in said[-1]
     assert make(1000, model="fwfm") == sf.FwFM(k=16) and said[-1] == "model: FwFM(k=16)"
-    assert make(model="low-rank-fwfm", sizes={"k": 3, "rank": 2}) == sf.LowRankFwFM(k=3, rank=2)
-    assert make(sizes={"third": 2}) == make(model="fwfm", sizes={"third": 2}) == sf.FwFM(k=16, third=2)
+    assert make(model="low-rank-fwfm", k=3, rank=2) == sf.LowRankFwFM(k=3, rank=2)
+    assert make(third=2) == make(model="fwfm", third=2) == sf.FwFM(k=16, third=2)
     assert said[-1] == "model: FwFM(k=16, third=2)"
     with pytest.raises(ValueError, match=r"--third is for fwfm, but the default for 1000 fields is FM\(k=16\)"):
-        make(1000, sizes={"third": 2})
-    assert make(model="higher-order-fm", sizes={"order": 4}) == sf.HigherOrderFM(order=4)
+        make(1000, third=2)
+    assert make(model="higher-order-fm", order=4) == sf.HigherOrderFM(order=4)
     assert [make(model=name) for name in ("fm", "fwfm", "fmfm")] == [sf.FM(), sf.FwFM(), sf.FmFM()]
 
 
 def test_every_model_of_the_command_line_exists():
-    from splinefm.cli.fit_options import ModelName
-
-    assert set(module._MODELS) == set(ModelName)
+    schema = sf.Schema([sf.Numerical("x")])
+    for name in get_args(module.ModelName):
+        options = module.FitOptions(data="d.csv", target="y", out="m.sfm", model=name)
+        assert type(module.make_model(options, schema, str)).__name__.lower() == name.replace("-", "")
+    assert len(get_args(module.ModelName)) == len(get_args(AnyModel))
 
 
 def test_products_of_three_and_members(run, data):

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 import splinefm as sf
 from splinefm import _files as _writing
 from splinefm import _memory as room
-from splinefm.cli import destinations
+from splinefm.cli import failures, fit, predict, targets
 from splinefm.cli import main as cli
-from splinefm.cli.actions import fit, predict, view_output
 from splinefm.cli.failures import BUG
 from splinefm.store import model_file as modelfile
 from support import THOROUGH
@@ -210,7 +209,7 @@ def test_an_interrupted_command_says_that_there_is_no_result(place, monkeypatch)
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fit, "choose_loss", interrupt)
+    monkeypatch.setattr(targets, "choose_loss", interrupt)
     done = CliRunner().invoke(cli.app, ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT])
     assert done.exit_code == 130 and "interrupted before there was a result" in done.stderr
     assert not Path("n.sfm").exists()
@@ -233,7 +232,7 @@ def test_errors_of_memory_and_of_arrow_are_messages(place, run, monkeypatch, err
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(fit, "choose_loss", fail)
+    monkeypatch.setattr(targets, "choose_loss", fail)
     message = run("fit", "good.csv", "--target", "click", "--out", "n.sfm", code=1).stderr
     assert message.startswith("splinefm: ") and str(error) in message
 
@@ -250,7 +249,7 @@ def test_a_bug_shows_its_traceback_and_asks_for_a_report(place, run, monkeypatch
     def fail(*_):
         raise AttributeError("oops")
 
-    monkeypatch.setattr(fit, "choose_loss", fail)
+    monkeypatch.setattr(targets, "choose_loss", fail)
     told = run("fit", "good.csv", "--target", "click", "--out", "n.sfm", code=BUG).stderr
     assert "Traceback" in told and "AttributeError: oops" in told
     last = told.strip().splitlines()[-1]
@@ -261,14 +260,14 @@ def test_warnings_are_lines_and_come_once(place, run, monkeypatch):
     class Drifted(UserWarning):
         pass
 
-    original = fit.choose_loss
+    original = targets.choose_loss
 
     def warn(*arguments):
         for text in ("one\x1b[31m", "two", "two"):
             warnings.warn(text, Drifted, stacklevel=1)
         return original(*arguments)
 
-    monkeypatch.setattr(fit, "choose_loss", warn)
+    monkeypatch.setattr(targets, "choose_loss", warn)
     told = run("fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT).stderr
     assert told == "splinefm: warning: one\\x1b[31m\nsplinefm: warning: two\n"
 
@@ -320,14 +319,15 @@ def no_work(monkeypatch):
     def work(*_, **__):
         pytest.fail("worked before it looked where to write")
 
-    # tune takes its choose_loss from fit when it is imported, so it comes first.
-    commands = ("tune.choose_loss", "fit.choose_loss", "discretize.discretize", "view_output.make_view")
     for name in (
-        *(f"cli.actions.{name}" for name in (*commands, "demo.click_data")),
+        "cli.targets.choose_loss",
+        "cli.view.make_view",
+        "cli.click_data.click_data",
+        "encode.inference.infer_schema",
+        "export.discretize.discretize",
         "report.explanation.make_explanation",
     ):
         monkeypatch.setattr(f"splinefm.{name}", work)
-    monkeypatch.setattr("splinefm.encode.inference.infer_schema", work)
 
 
 @pytest.mark.parametrize("command", LONG)
@@ -361,7 +361,7 @@ def full_disk(place, monkeypatch):
     """A folder that takes files but not their content, and a temporary folder."""
     (place / "full").mkdir()
     (place / "temporary").mkdir()
-    monkeypatch.setattr(destinations.tempfile, "tempdir", str(place / "temporary"))
+    monkeypatch.setattr(failures.tempfile, "tempdir", str(place / "temporary"))
     original = modelfile.write_container
 
     def write(file, *arguments):
@@ -382,7 +382,7 @@ def test_a_model_that_finds_its_disk_full_is_saved_elsewhere(full_disk, run, com
 
 
 def test_where_nothing_can_be_written_both_reasons_are_told(full_disk, run, monkeypatch):
-    monkeypatch.setattr(destinations.tempfile, "tempdir", str(full_disk / "gone"))
+    monkeypatch.setattr(failures.tempfile, "tempdir", str(full_disk / "gone"))
     told = run(*LONG["fit"], "full/m.sfm", code=1).stderr
     assert "No space left" in told and "No such file" in told and "the model is lost" in told
 
@@ -441,12 +441,12 @@ def test_predictions_on_a_terminal_are_text(hostile, run, monkeypatch):
 
 
 def test_the_help_of_view_knows_the_limit_of_each():
-    from splinefm.cli.commands.view import Each
     from splinefm.cli.segments import MAX_EACH
+    from splinefm.cli.view import Each
 
     assert MAX_EACH == 12 and "12 most frequent" in Each.__metadata__[0].help
 
 
 def test_a_view_that_cannot_be_drawn_is_found_before_the_work(place, run, monkeypatch):
-    monkeypatch.setattr(view_output, "import_plots", lambda: (_ for _ in ()).throw(ValueError("no matplotlib")))
+    monkeypatch.setattr("splinefm.plots.files.import_plots", lambda: (_ for _ in ()).throw(ValueError("no matplotlib")))
     assert "no matplotlib" in run("view", "model.sfm", "--along", "price", "--out", "x.png", code=1).stderr

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.actions import predict as module
+from splinefm.cli import predict as module
 
 
 def read(path):

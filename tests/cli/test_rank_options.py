@@ -6,8 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from splinefm.cli import ranks as rank_commands
-from splinefm.cli.actions import ranks
+from splinefm.cli import processes, worker
 from splinefm.cli.main import app
 
 
@@ -15,7 +14,12 @@ from splinefm.cli.main import app
 def started(monkeypatch):
     """Collect what would be started."""
     calls = []
-    monkeypatch.setattr(ranks, "start_ranks", lambda *arguments: calls.append(arguments))
+
+    def start(ctx, options):
+        calls.append((processes.given_arguments(ctx), options.ranks, options.max_restarts))
+
+    for command in ("fit", "update"):
+        monkeypatch.setattr(f"splinefm.cli.{command}.start_ranks", start)
     return calls
 
 
@@ -72,12 +76,12 @@ def test_an_update_on_one_process_refuses_the_options_of_several(started):
 def test_threads_of_a_rank_wait_without_spinning(monkeypatch):
     """OpenMP reads this when torch is loaded, so it must be there before a command runs."""
     seen = []
-    monkeypatch.setattr(rank_commands, "app", lambda **_: seen.append(dict(os.environ)))
+    monkeypatch.setattr(worker, "app", lambda **_: seen.append(dict(os.environ)))
     monkeypatch.setattr(sys, "argv", ["splinefm.distribute", "fit"])
     monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "3"})
-    rank_commands.main()
+    worker.main()
     monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
-    rank_commands.main()
+    worker.main()
     assert [(found["OMP_WAIT_POLICY"], found["OMP_NUM_THREADS"]) for found in seen] == [
         ("PASSIVE", "3"),
         ("ACTIVE", "1"),
@@ -85,7 +89,7 @@ def test_threads_of_a_rank_wait_without_spinning(monkeypatch):
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setattr(ranks, "find_spec", lambda name: None if name == "torchrec" else True)
+    monkeypatch.setattr(processes, "find_spec", lambda name: None if name == "torchrec" else True)
     result = run("--ranks", "2")
     assert result.exit_code == 1
     assert "needs torchrec, which is not installed" in result.output and "splinefm[distributed]" in result.output

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.cli.actions import view
+from splinefm.cli import view
 from splinefm.cli.segments import parse_segments
 from splinefm.encode.tables.open import open_table
 from splinefm.inspect import rows as samples
@@ -111,7 +111,7 @@ def test_fields_that_are_not_named_are_averaged(run, rich_model, rich, rich_tabl
 
 
 def test_a_part_of_a_large_table_is_averaged_over(run, rich_model, monkeypatch):
-    monkeypatch.setattr("splinefm.cli.actions.view.BACKGROUND_ROWS", 100)
+    monkeypatch.setattr(view, "BACKGROUND_ROWS", 100)
     arguments = (rich_model, "--along", "recency", "--data", "rich.parquet")
     assert seen(run, *arguments)["averaged_over_rows"] == 100
     assert "100 of 400 rows of the data" in run("view", *arguments).stdout
@@ -310,11 +310,9 @@ def test_plots(run, rich_model, tmp_path, suffix, start):
 
 
 def test_the_plot_shows_the_curve(rich_model, run, monkeypatch, rich, rich_table):
-    from splinefm.cli.actions import view_output
-
     drawn = []
-    real = view_output.draw
-    monkeypatch.setattr(view_output, "draw", lambda seen: drawn.append(real(seen)) or drawn[-1])
+    real = view.draw
+    monkeypatch.setattr(view, "draw", lambda seen: drawn.append(real(seen)) or drawn[-1])
     run(
         "view",
         rich_model,
@@ -450,7 +448,7 @@ def test_a_surface_is_of_one_segment(run, rich_model):
 
 def test_a_model_that_does_not_know_its_means_needs_data(run, rich_model, rich, monkeypatch):
     forgetful = replace(rich, encoder=replace(rich.encoder, feature_weights=()))
-    monkeypatch.setattr(view, "load", lambda path: forgetful)
+    monkeypatch.setattr("splinefm.store.model_file.load", lambda path: forgetful)
     message = run("view", rich_model, "--along", "city", code=1).stderr
     assert "the mean of 'recency', 'age'" in message and "with --data TABLE" in message
     run("view", rich_model, "--along", "city", "--data", "rich.parquet")

@@ -23,7 +23,7 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import splinefm as sf
-from splinefm.cli import ranks as command_line
+from splinefm.cli import worker as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
 from splinefm.distribute import processes as ranks_module

@@ -1,12 +1,15 @@
 """Crosses of an index: on one side they are fields like others, across the sides they are refused."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import splinefm as sf
-from splinefm.cli.actions.rank import ItemSource, RankRequest, rank_file
+from splinefm.cli.main import app
 from splinefm.model.family.formula import formula_scores
 from splinefm.rank.error import weight_reach
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted, take_rows
@@ -147,12 +150,11 @@ def test_the_command_line_asks_for_columns(tmp_path):
     )
     fitted.save(tmp_path / "model.sfm")
     (tmp_path / "items.csv").write_text("z\n0.5\n-1\n")
-    items = ItemSource(str(tmp_path / "items.csv"))
-    request = RankRequest(tmp_path / "model.sfm", items, '{"kind": "u", "user": "1"}')
-    ((best, _),) = rank_file(request)
+    command = ["rank", str(tmp_path / "model.sfm"), str(tmp_path / "items.csv"), "--json", "--context"]
+    ranked = CliRunner().invoke(app, [*command, '{"kind": "u", "user": "1"}'])
+    ((best, _),) = json.loads(ranked.stdout)["contexts"]
     scores = fitted.scores({"kind": ["u", "u"], "user": ["1", "1"], "z": [0.5, -1.0]})
     np.testing.assert_allclose(best["score"], scores.max(), atol=1e-5)
-    with pytest.raises(
-        ValueError, match=r"the context has no 'user'; it needs 'kind' and 'user'|it needs 'kind', 'user'"
-    ):
-        rank_file(request._replace(context='{"kind": "u"}'))
+    refused = CliRunner().invoke(app, [*command, '{"kind": "u"}'])
+    assert refused.exit_code == 1
+    assert "the context has no 'user'; it needs 'kind', 'user'" in refused.output

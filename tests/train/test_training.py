@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.actions.demo import click_data
+from splinefm.cli.click_data import click_data
 from splinefm.fit import fitting
 from splinefm.metrics import logloss, rmse
 from splinefm.train import chunks

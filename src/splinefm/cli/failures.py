@@ -1,15 +1,22 @@
-"""How commands report errors and warnings."""
+"""How commands report errors and warnings, and what they do if a result cannot be written."""
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from splinefm.cli.output import say
+
+if TYPE_CHECKING:
+    from splinefm.train.fitted import Fitted
 
 DONE, USER_ERROR, BUG, REFUSED = 0, 1, 3, 4
 """Exit codes: success; an error that the user can fix; a bug; an update that its guard refused. (2 is wrong usage.)"""
@@ -76,3 +83,34 @@ def _is_arrow_error(error: BaseException) -> bool:
     """Whether Arrow raised the error; does not import Arrow, which the help would have to wait for."""
     arrow = sys.modules.get("pyarrow")
     return arrow is not None and isinstance(error, arrow.ArrowException)
+
+
+def save_model(fitted: Fitted, out: Path) -> None:
+    """Save a model. If that fails, as on a full disk, save it to the temporary folder and raise.
+
+    A failed write must not lose an hour of training.
+    """
+    from splinefm.store.model_file import save
+
+    try:
+        save(fitted, out)
+    except OSError as error:
+        raise OSError(f"cannot write {str(out)!r} ({_reason(error)}); {_rescue(fitted, out.name)}") from error
+
+
+def _rescue(fitted: Fitted, name: str) -> str:
+    from splinefm.store.model_file import save
+
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="splinefm-"))
+        save(fitted, path := folder / name)
+    except OSError as error:
+        if folder is not None:
+            folder.rmdir()
+        return f"the model is lost, since writing it to the temporary folder failed as well ({_reason(error)})"
+    return f"saved the model to {str(path)!r} instead"
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

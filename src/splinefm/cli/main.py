@@ -15,24 +15,24 @@ from typer.core import TyperGroup
 
 from splinefm._files import record_replacements
 from splinefm._wording import on_command_line
-from splinefm.cli.commands.ab import ab
-from splinefm.cli.commands.demo import demo
-from splinefm.cli.commands.discretize import discretize
-from splinefm.cli.commands.evaluate import evaluate
-from splinefm.cli.commands.export import export
-from splinefm.cli.commands.fit import fit
-from splinefm.cli.commands.info import info
-from splinefm.cli.commands.pages.explain import explain
-from splinefm.cli.commands.pages.explore import explore
-from splinefm.cli.commands.predict import predict
-from splinefm.cli.commands.rank import index, rank
-from splinefm.cli.commands.schema import schema
-from splinefm.cli.commands.serve import serve
-from splinefm.cli.commands.tune import tune
-from splinefm.cli.commands.update import update
-from splinefm.cli.commands.view import view
+from splinefm.cli.ab import ab
+from splinefm.cli.demo import demo
+from splinefm.cli.discretize import discretize
+from splinefm.cli.evaluate import evaluate
+from splinefm.cli.explain import explain
+from splinefm.cli.explore import explore
+from splinefm.cli.export import export
 from splinefm.cli.failures import plain_warnings, report
+from splinefm.cli.fit import fit
+from splinefm.cli.info import info
 from splinefm.cli.output import say
+from splinefm.cli.predict import predict
+from splinefm.cli.rank import index, rank
+from splinefm.cli.schema import schema
+from splinefm.cli.serve import serve
+from splinefm.cli.tune import tune
+from splinefm.cli.update import update
+from splinefm.cli.view import view
 from splinefm.encode.tables.names import quoted
 
 # The base class of all usage errors, which typer itself reports but does not export.

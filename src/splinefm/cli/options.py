@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -34,6 +37,48 @@ def class_option(text: str) -> Any:
 def out_option(text: str, metavar: str = "FILE") -> Any:
     """A required option that takes the path to write to."""
     return typer.Option(metavar=metavar, help=text, show_default=False)
+
+
+def share_or_file(text: str | None) -> float | str | None:
+    """The value of --validation: a share of rows, or the path of a file."""
+    try:
+        share = float(text or "")
+    except ValueError:
+        return text
+    if not 0.0 <= share < 1.0:
+        raise typer.BadParameter(
+            f"must be a share of at least 0 and below 1, or a file; got {text}", param_hint="--validation"
+        )
+    return share
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Declare the fields of each dataclass that a command takes as options of the command line.
+
+    Commands that share options, such as `fit` and `tune`, share a dataclass of them.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group: Any = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = group
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def remarks(quiet: bool) -> Callable[[str], None]:

@@ -1,6 +1,6 @@
 """`python -m splinefm.distribute`: one rank of a fit or an update, started by torchrun."""
 
-from splinefm.cli.ranks import main
+from splinefm.cli.worker import main
 
 if __name__ == "__main__":
     main()

@@ -157,6 +157,18 @@ def predicted_thing(fitted: Fitted) -> str:
     return "rate (expected count)" if loss.name == "poisson" else "mean of the target"
 
 
+def prediction_names(fitted: Fitted) -> list[str]:
+    """The names of the columns of predictions: one, or one per class if there are more than two.
+
+    A model of one of several classes has scores, which are no predictions without the other classes.
+    """
+    if fitted.n_outputs > 1:
+        return [f"probability_{label}" for label in fitted.classes or ()]
+    if fitted.loss.of_class is not None:
+        return ["score"]
+    return ["probability" if fitted.loss.name == "logistic" else "prediction"]
+
+
 def one_class(fitted: Fitted, named: str | None, what: str) -> Fitted:
     """Return the model of the class that was named with `--class`, or a model with one score as it is.
 

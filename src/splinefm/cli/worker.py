@@ -7,9 +7,9 @@ import sys
 
 import typer
 
-from splinefm.cli.commands.fit import fit
-from splinefm.cli.commands.update import update
+from splinefm.cli.fit import fit
 from splinefm.cli.main import Commands
+from splinefm.cli.update import update
 
 app = typer.Typer(
     cls=Commands,

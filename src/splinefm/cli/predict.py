@@ -1,4 +1,4 @@
-"""Write predictions for a table, chunk by chunk and in order."""
+"""`splinefm predict`: write the predictions of a model for a table."""
 
 from __future__ import annotations
 
@@ -9,24 +9,70 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-import pyarrow as pa
+import typer
 
-from splinefm._files import check_destination, replacing
 from splinefm._wording import visible
-from splinefm.encode.drift import Watch
-from splinefm.encode.tables.open import STANDARD, open_data, refuse_overwriting, require_columns
-from splinefm.encode.tables.table import Table
-from splinefm.store.sharded_model import TableScorer, open_model
-from splinefm.train.fitted import Fitted
-from splinefm.train.progress import make_progress
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from splinefm.encode.tables.table import Table
+    from splinefm.store.sharded_model import TableScorer
+    from splinefm.train.fitted import Fitted
 
 ROWS = 65_536
 """Rows in memory at a time."""
-
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _GZIP = ".gz"
+
+Out = Annotated[
+    str, typer.Option(metavar="FILE", help="Output: a .csv, .csv.gz or .parquet file, or - for standard output.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="COLUMN", help="Column to copy to the output. Repeat for several."),
+]
+Format = Annotated[
+    Literal["csv", "parquet"] | None,
+    typer.Option(help="Output format. By default taken from the file name; csv for standard output."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object about the run. Needs --out FILE.")]
+
+
+def predict(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    out: Out = "-",
+    ids: Ids = None,
+    sep: opt.Sep = None,
+    format: Format = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write the predictions of a model, one row per row of the data, in the same order.
+
+    The column is called "probability" if the target has two values (the probability of 1, or of the second label in
+    sorted order), and "prediction" otherwise. With more than two classes, there is a column per class, such as
+    "probability_red".
+    """
+    from splinefm.store.description import predicted_thing, prediction_names
+
+    if as_json and out == "-":
+        raise typer.BadParameter("the predictions go to standard output; add --out FILE", param_hint="--json")
+    if out == "-" and format == "parquet" and sys.stdout.isatty():
+        raise typer.BadParameter("cannot print Parquet to a terminal; add --out FILE", param_hint="--format")
+    fitted, rows = predict_file(model, data, out, ids or [], format, threads, not quiet, sep)
+    names, meaning = prediction_names(fitted), predicted_thing(fitted)
+    if as_json:
+        column = {"column": names[0]} if len(names) == 1 else {"columns": names}
+        return print_json({"file": out, "rows": rows, **column, "meaning": meaning})
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    opt.remarks(quiet)(f"{rows:,} rows; {shown}: {meaning}")
 
 
 def predict_file(
@@ -40,7 +86,15 @@ def predict_file(
     sep: str | None = None,
 ) -> tuple[Fitted, int]:
     """Write the predictions of a model for a table; return the model and the number of rows."""
-    format_name, ids = format_name or output_format(out), list(dict.fromkeys(ids))
+    import pyarrow as pa
+
+    from splinefm.encode.drift import Watch
+    from splinefm.encode.tables.open import open_data, refuse_overwriting, require_columns
+    from splinefm.store.description import prediction_names
+    from splinefm.store.sharded_model import open_model
+    from splinefm.train.progress import make_progress
+
+    format_name, ids = format_name or _output_format(out), list(dict.fromkeys(ids))
     if format_name == "parquet" and _is_gzip(out):
         raise ValueError(f"--out {out!r}: Parquet is compressed already; choose a name without {_GZIP}")
     refuse_overwriting(out, data, model)
@@ -70,27 +124,17 @@ def predict_file(
 def _predictions(
     fitted: Fitted, score: TableScorer, table: Table, ids: Sequence[str], columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
     for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
         predictions = fitted.loss.predict(score(batch).astype(float)).reshape(batch.num_rows, -1)
-        kept = [_decoded(batch.column(name)) for name in ids]
-        yield pa.RecordBatch.from_arrays([*kept, *map(pa.array, predictions.T)], schema=columns)
+        copied = [batch.column(name).cast(columns.field(name).type) for name in ids]
+        yield pa.RecordBatch.from_arrays([*copied, *map(pa.array, predictions.T)], schema=columns)
 
 
-def prediction_names(fitted: Fitted) -> list[str]:
-    """The names of the columns of predictions: one, or one per class if there are more than two.
-
-    A model of one of several classes has scores, which are no predictions without the other classes.
-    """
-    if fitted.n_outputs > 1:
-        return [f"probability_{label}" for label in fitted.classes or ()]
-    if fitted.loss.of_class is not None:
-        return ["score"]
-    return ["probability" if fitted.loss.name == "logistic" else "prediction"]
-
-
-def output_format(out: str) -> str:
-    """The format by the file name, csv or parquet; csv for standard output."""
-    name = "csv" if out == STANDARD or out.lower().endswith(".csv.gz") else _FORMATS.get(Path(out).suffix.lower())
+def _output_format(out: str) -> str:
+    """The format by the file name; csv for standard output."""
+    name = "csv" if out == "-" or out.lower().endswith(".csv.gz") else _FORMATS.get(Path(out).suffix.lower())
     if name is None:
         endings = ", ".join([*_FORMATS, f".csv{_GZIP}"])
         raise ValueError(f"--out {out!r} must end in {endings}; or add --format csv or --format parquet")
@@ -98,28 +142,27 @@ def output_format(out: str) -> str:
 
 
 def _output_schema(table: Table, ids: Sequence[str], predictions: Sequence[str], format_name: str) -> pa.Schema:
+    import pyarrow as pa
+
     for name in predictions:
         if name in ids:
             raise ValueError(f"--id {name}: this is the name of the column of predictions; rename yours")
-    columns = [(name, _plain(table.schema.field(name).type)) for name in ids]
-    for name, kind in columns:
+    columns = []
+    for name in ids:
+        kind = table.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        columns.append((name, kind))
         if format_name == "csv" and pa.types.is_nested(kind):
             raise ValueError(f"--id {name}: {kind} cannot be written to CSV; use --format parquet")
     return pa.schema([*columns, *((name, pa.float64()) for name in predictions)])
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
 @contextmanager
 def _destination(out: str) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears once it is complete."""
-    if out == STANDARD:
+    from splinefm._files import check_destination, replacing
+
+    if out == "-":
         yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from splinefm.cli import options as opt
-from splinefm.cli.output import print_json
+from splinefm.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from splinefm.explore.making import ExploreRequest
 
 Out = Annotated[
     Path | None,
@@ -54,7 +57,6 @@ def explore(
     The model runs in the page, which loads nothing from elsewhere. The server listens on this machine alone, at an
     address with a random token, until Ctrl+C. With --out, the page is a file to send around.
     """
-    from splinefm.cli.actions.explore import serve_explorer, write_explorer
     from splinefm.explore.making import ExploreRequest
 
     if index is not None and items is not None:
@@ -63,6 +65,46 @@ def explore(
         raise typer.BadParameter("ids are a column of --items TABLE", param_hint="--ids")
     request = ExploreRequest(model, data, target, weight, sample, index, items, ids, sep, threads)
     if out is None:
-        return serve_explorer(request, port, browser=browser, quiet=quiet, as_json=as_json)
-    facts = write_explorer(request, out, verbose=not quiet)
+        return _serve(request, port, browser, quiet, as_json)
+    facts = _write(request, out, quiet)
     return print_json(facts) if as_json else print(f"{facts['page']}: open it in a browser")
+
+
+def _write(request: ExploreRequest, out: Path, quiet: bool) -> dict[str, Any]:
+    """Write the page as one file; returns its path and size."""
+    from splinefm._files import check_destination, check_writable, replacing
+    from splinefm.encode.tables.open import refuse_overwriting
+    from splinefm.explore.making import make_explorer
+    from splinefm.train.progress import make_progress
+
+    refuse_overwriting(out, request.model, request.data)
+    check_writable(check_destination(out))
+    with make_progress(not quiet) as progress:
+        explorer = make_explorer(request, progress)
+        progress.begin("writing the page")
+        content = explorer.page().encode()
+        with replacing(out) as file:
+            file.write(content)
+    return {"page": str(out), "page_bytes": len(content), "rows": explorer.origin.n_sampled}
+
+
+def _serve(request: ExploreRequest, port: int, browser: bool, quiet: bool, as_json: bool) -> None:
+    """Serve the page until Ctrl+C."""
+    import webbrowser
+
+    from splinefm.explore.making import make_explorer
+    from splinefm.explore.server import ExploreServer
+    from splinefm.train.progress import make_progress
+
+    with make_progress(not quiet) as progress:
+        explorer = make_explorer(request, progress)
+    with ExploreServer(explorer, port) as server:
+        print_json({"url": server.url}) if as_json else print(server.url, flush=True)
+        if not quiet:
+            say("serving on this machine alone; Ctrl+C ends it")
+        if browser and not webbrowser.open(server.url):
+            say("no browser was found: open the address above")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            say("")

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from splinefm.cli import options as opt
+from splinefm.cli.failures import save_model
 from splinefm.cli.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from splinefm.export.discretize import DiscretizationReport
-
-
-class SpacingName(StrEnum):
-    """How bin edges are spaced."""
-
-    U = "u"
-    UNIFORM = "uniform"
-    GEOMETRIC = "geometric"
-    QUANTILE = "quantile"
-
 
 Out = Annotated[Path, opt.out_option("Model file to write, such as binned.sfm.")]
 Bins = Annotated[
@@ -33,7 +23,7 @@ Bins = Annotated[
     ),
 ]
 Spacing = Annotated[
-    SpacingName,
+    Literal["u", "uniform", "geometric", "quantile"],
     typer.Option(
         help="Spacing of the bins: equal widths after the transform (u) or in the unit of the column (uniform), "
         "widths that grow by a factor (geometric), or equal numbers of rows (quantile)."
@@ -68,7 +58,7 @@ def discretize(
     bins: Bins = None,
     max_error: MaxError = None,
     field: Fields = None,
-    spacing: Spacing = SpacingName.U,
+    spacing: Spacing = "u",
     data: Data = None,
     class_name: ClassName = None,
     sep: opt.Sep = None,
@@ -79,15 +69,47 @@ def discretize(
 
     Example: splinefm discretize model.sfm --bins recency=200 --spacing geometric --out binned.sfm
     """
-    from splinefm.cli.actions.discretize import DiscretizeRequest, discretize_file
+    from splinefm._files import check_writable
+    from splinefm.encode.tables.open import open_table, refuse_overwriting
+    from splinefm.export.discretize import discretization_error
+    from splinefm.export.discretize import discretize as make_bins
+    from splinefm.store.description import one_class
+    from splinefm.store.model_file import load
+    from splinefm.train.progress import make_progress
 
     if (max_error is None) == (not bins):
         raise typer.BadParameter("give either --bins or --max-error", param_hint="--bins")
     if field and max_error is None:
         raise typer.BadParameter("needs --max-error; with --bins write FIELD=N", param_hint="--field")
-    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data, sep, class_name)
-    report = discretize_file(request, not quiet)
+    refuse_overwriting(out, model, data or model)
+    check_writable(out)
+    fitted = one_class(load(model), class_name, "discretize")
+    rows = None if data is None else open_table(data, types=fitted.encoder.schema.column_types(), sep=sep)
+    counts = _parse_bins(bins or []) if max_error is None else field or None
+    with make_progress(not quiet) as progress:
+        progress.say("choosing bins")
+        binned = make_bins(fitted, counts, spacing=spacing, max_error=max_error, data=rows)
+        progress.say("measuring how much scores change")
+        report = discretization_error(fitted, binned, rows)
+    save_model(binned, out)
     return print_json(report_facts(report, out)) if as_json else print_report(report, out)
+
+
+def _parse_bins(texts: list[str]) -> Any:
+    """The values of --bins: N for all fields, or a dict of FIELD=N."""
+    counts = dict(map(_parse_count, texts))
+    if None in counts and len(counts) > 1:
+        raise ValueError("--bins: give either one number for all fields or FIELD=N for each")
+    return counts.get(None, counts)
+
+
+def _parse_count(text: str) -> tuple[str | None, int]:
+    """The field, or None for all, and its number of bins."""
+    name, equals, number = text.rpartition("=")
+    try:
+        return (name if equals else None), int(number)
+    except ValueError:
+        raise ValueError(f"--bins must be a number or of the form FIELD=N, such as price=200; got {text!r}") from None
 
 
 def report_facts(report: DiscretizationReport, out: Path) -> dict[str, Any]:

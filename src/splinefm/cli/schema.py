@@ -23,14 +23,15 @@ def schema(
     as_json: opt.Json = False,
 ) -> None:
     """Inspect a table and propose a schema, with the reason for every choice."""
-    from splinefm.cli.destinations import check_schema_file
+    from splinefm._files import check_writable
     from splinefm.encode.inference import infer_schema
+    from splinefm.encode.schema import schema_path
     from splinefm.encode.tables.open import open_data, refuse_overwriting, without
 
     table = open_data(data, sep=sep)
     if out is not None:
         refuse_overwriting(out, data)
-        check_schema_file(out)
+        check_writable(schema_path(out))
     inferred = without(infer_schema(table, target=target), ignore or [], target)
     if out is not None:
         inferred.save(out)

@@ -1,1 +1,0 @@
-"""What the commands do. Loaded when a command runs, so that help is instant."""

@@ -1,1 +1,0 @@
-"""One module per command: its options, its help and what it prints. Heavy modules are imported when it runs."""

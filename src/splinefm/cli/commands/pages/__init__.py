@@ -1,1 +1,0 @@
-"""Commands that make a page for the browser."""

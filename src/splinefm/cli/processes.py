@@ -1,0 +1,170 @@
+"""Several processes for `fit` and `update`: their options, how they are started, and how each runs its part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from splinefm.cli.failures import USER_ERROR, user_message
+from splinefm.cli.options import amount_option, count_option
+from splinefm.cli.output import say
+
+if TYPE_CHECKING:
+    from splinefm.distribute.fit import RankSettings
+    from splinefm.distribute.processes import Ranks
+
+_PANEL = r"Several processes and machines (splinefm\[distributed])"  # or Rich takes it for a style
+_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
+
+
+def _flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, rich_help_panel=_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """Options for several processes."""
+
+    ranks: Annotated[
+        int | None, count_option("Number of processes to train on, which share the tables. Parquet files only.", _PANEL)
+    ] = None
+    max_restarts: Annotated[
+        int,
+        count_option(
+            "With --ranks: how often to start again from the last checkpoint if a process dies.", _PANEL, least=0
+        ),
+    ] = 0
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With --ranks: where to write checkpoints, on a disk that all machines share. It is kept. By default, "
+            "OUT with .checkpoints, removed at the end.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    checkpoint_minutes: Annotated[
+        float, amount_option("With --ranks: minutes between two checkpoints.", _PANEL, "--checkpoint-minutes")
+    ] = 10.0
+    resume: Annotated[
+        bool,
+        _flag(
+            "--resume", "With --ranks: continue from the last checkpoint, if there is one, with any number of ranks."
+        ),
+    ] = False
+    sharded_out: Annotated[
+        bool,
+        _flag("--sharded-out", "With --ranks: write a folder of parts, for tables that no machine holds as a whole."),
+    ] = False
+    table_optimizer: Annotated[
+        Literal["adagrad", "rowwise-adagrad", "adam"],
+        _flag(
+            "--table-optimizer",
+            "With --ranks: optimizer of large tables. rowwise-adagrad takes half the memory; adam is for GPUs.",
+        ),
+    ] = "adagrad"
+    timeout: Annotated[
+        float, amount_option("With --ranks: seconds to wait for another process before giving up.", _PANEL)
+    ] = 1800.0
+    on_rank: Annotated[bool, typer.Option("--on-rank", hidden=True)] = False
+
+    def settings(self, out: Path, sharded: bool | None = None) -> RankSettings:
+        """The settings of this process; one that is started again continues by itself."""
+        require_torchrec()
+        from splinefm.distribute.fit import RankSettings
+
+        is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        return RankSettings(
+            out,
+            self.sharded_out if sharded is None else sharded,
+            self.table_optimizer,
+            self.checkpoints,
+            self.checkpoint_minutes,
+            self.resume or is_restart,
+        )
+
+
+def refuse_without_ranks(ctx: typer.Context) -> None:
+    """Raise if an option for several processes is given for one."""
+    names = {field.name for field in fields(ProcessOptions)}
+    for parameter in ctx.command.params:
+        if parameter.name in names and _is_given(ctx, parameter.name):
+            raise typer.BadParameter("is for several processes; add --ranks", param_hint=parameter.opts[0])
+
+
+def start_ranks(ctx: typer.Context, processes: ProcessOptions) -> None:
+    """Start the processes with what the user typed, and exit with their code if they fail."""
+    require_torchrec()
+    from splinefm.distribute.processes import launch
+
+    assert processes.ranks is not None
+    code = launch(given_arguments(ctx), processes.ranks, processes.max_restarts)
+    if code:
+        raise typer.Exit(code if code > 0 else 1)
+
+
+def require_torchrec() -> None:
+    """Raise if the packages for several processes are missing."""
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(
+                f"training on several processes needs {name}, which is not installed: pip install "
+                "'splinefm[distributed]', then pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0",
+                name=name,
+            )
+
+
+def given_arguments(ctx: typer.Context) -> list[str]:
+    """The command and the arguments that the user typed, without the options of the process that starts the others."""
+    words = [ctx.command.name or ""]
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if name not in ("ranks", "max_restarts") and _is_given(ctx, name):
+            value = ctx.params.get(name)
+            for item in value if isinstance(value, list | tuple) else [value]:
+                words.append(_as_typed(parameter, item))
+    return words
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source: Any = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _as_typed(parameter: Any, value: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(value)
+    if isinstance(value, bool):
+        return str(parameter.opts[0] if value else parameter.secondary_opts[0])
+    return f"{parameter.opts[0]}={value}"
+
+
+def run_job(job: Callable[[Ranks], None], settings: RankSettings, timeout: float, device: str | None = None) -> None:
+    """Run a job; a process whose peers say what is wrong is silent."""
+    from splinefm.distribute import processes as distributed
+
+    rank = os.environ.get("RANK", "0")
+    try:
+        with settings.termination.handled():
+            distributed.run_together(job, timeout, device)
+    except distributed.PeerFailed:
+        distributed.wait_until_told()
+        raise typer.Exit(USER_ERROR) from None
+    except distributed.Terminated as error:
+        if rank == "0":
+            say(f"splinefm: {error}")
+        raise typer.Exit(distributed.EXIT_CODE) from None
+    except Exception as error:
+        message = str(error) if isinstance(error, distributed.PeerLost) else user_message(error)
+        if message is None:
+            raise
+        say(f"splinefm: rank {rank}: {message}")
+        distributed.say_told()
+        raise typer.Exit(USER_ERROR) from error

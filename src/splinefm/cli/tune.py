@@ -1,0 +1,191 @@
+"""`splinefm tune`: search for the best settings and write the best model to a file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from splinefm._wording import in_bytes
+from splinefm.cli import options as opt
+from splinefm.cli.failures import save_model
+from splinefm.cli.fit import TrainingOptions, check_output, find_schema, make_model
+from splinefm.cli.output import loss_text, print_facts, print_json, study_line
+
+if TYPE_CHECKING:
+    from splinefm.encode.schema import Schema
+    from splinefm.encode.tables.table import Table
+    from splinefm.model.family import AnyModel
+    from splinefm.train.losses import Loss
+
+_SEARCH = "Search"
+_SEARCHED = ("k", "third", "batch_size", "learning_rate", "l2", "smoothness")
+
+MetricName = Literal["loss", "auc", "logloss", "normalized_entropy", "accuracy", "rmse", "mae", "r2"]
+Trials = Annotated[
+    int, opt.count_option("Total number of trials, including those in the storage and of other processes.", _SEARCH)
+]
+Timeout = Annotated[
+    float | None,
+    opt.amount_option("Seconds for the search of a fit and the trials. The final fit comes on top.", _SEARCH),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Keep the trials, to resume later or to share them between processes: a SQLite file (.db, .sqlite), a "
+        "journal (.journal, .log), or a database URL.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+StudyName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Name of the study in the storage. Default: target and model.", rich_help_panel=_SEARCH
+    ),
+]
+Metric = Annotated[
+    MetricName,
+    typer.Option(
+        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc and logloss for both; "
+        "rmse, mae and r2 for numbers.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+Prune = Annotated[
+    bool,
+    typer.Option("--prune/--no-prune", help="Stop trials that are worse than the median.", rich_help_panel=_SEARCH),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Plot the trials and the settings to a .png, .svg or .pdf file.", rich_help_panel=_SEARCH
+    ),
+]
+
+
+@opt.with_option_groups
+def tune(
+    trials: Trials = 50,
+    timeout: Timeout = None,
+    storage: Storage = None,
+    study_name: StudyName = None,
+    metric: Metric = "loss",
+    prune: Prune = True,
+    plot: Plot = None,
+    *,
+    options: TrainingOptions,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Search for the settings that do best on validation rows, and write a model fitted with them.
+
+    Starts from what fit finds, crosses included, and searches k, learning rate, batch size, penalties, segments, degree
+    and transform around it; settings that you give are fixed. Press Ctrl-C to stop and keep the best so far; with
+    --storage, the same command resumes the search.
+    """
+    from splinefm.cli.targets import choose_loss
+    from splinefm.encode.tables.table import Table
+    from splinefm.tuning.search import tune as search
+
+    options.check("tune")
+    begin, say, loss = time.perf_counter(), opt.remarks(quiet), options.given_loss()
+    settings = {**options.model_settings(), **options.training_settings()}
+    check_output(options, options.data, *([] if storage is None else [storage]))
+    _check_plot(plot)
+    table, validation = options.open_table(), options.open_validation()
+    loss = choose_loss(table, options.target, loss, say).loss
+    schema = find_schema(options, table, say, not quiet)
+    is_given = options.model is not None or bool(options.model_settings())
+    model = make_model(options, schema, say) if is_given else None
+    tuned = search(
+        _estimator(options, model, schema, validation, loss),
+        table,
+        options.target,
+        sample_weight=options.weight,
+        eval_set=validation if isinstance(validation, Table) else None,
+        trials=trials,
+        timeout=timeout,
+        storage=storage,
+        study_name=study_name,
+        space={name: None for name in _SEARCHED if name in settings},
+        metric=metric,
+        prune=prune,
+        verbose=not quiet,
+    )
+    fitted = tuned.estimator.fitted_
+    save_model(fitted, options.out)
+    if plot is not None:
+        _write_plot(tuned.summary, plot)
+    summary = _summarize(fitted, options, plot, time.perf_counter() - begin)
+    return print_json(summary) if as_json else print_tuning(summary)
+
+
+def _check_plot(path: Path | None) -> None:
+    """Raise if the plot cannot be written: before an hour of training, not after it."""
+    from splinefm._files import check_writable
+    from splinefm.plots.files import FORMATS, import_plots
+
+    if path is not None:
+        if path.suffix.lower() not in FORMATS:
+            raise ValueError(f"--plot {str(path)!r} must end in {', '.join(FORMATS)}")
+        check_writable(path)
+        import_plots()
+
+
+def _estimator(
+    options: TrainingOptions, model: AnyModel | None, schema: Schema, validation: float | Table | None, loss: Loss
+) -> Any:
+    from splinefm.fit.estimators import SplineFMClassifier, SplineFMRegressor
+
+    renamed = {"seed": "random_state", "threads": "n_jobs"}
+    settings = {renamed.get(name, name): value for name, value in options.training_settings().items()}
+    if isinstance(validation, float):
+        settings["validation"] = validation
+    if loss.most_classes:
+        return SplineFMClassifier(model, schema=schema, **settings)
+    return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
+
+
+def _write_plot(study: Any, path: Path) -> None:
+    from splinefm._files import check_destination, replacing
+    from splinefm.plots.files import import_plots, plot_bytes
+
+    content = plot_bytes(import_plots().study(study)[0], path)
+    with replacing(check_destination(path)) as file:
+        file.write(content)
+
+
+def _summarize(fitted: Any, options: TrainingOptions, plot: Path | None, seconds: float) -> dict[str, Any]:
+    from splinefm.store.description import describe_study
+
+    return {
+        "file": str(options.out),
+        "bytes": options.out.stat().st_size,
+        "model": str(fitted.model),
+        "target": options.target,
+        "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
+        "rows": fitted.encoder.n_rows,
+        "fields": len(fitted.encoder.fields),
+        "study": describe_study(fitted.study),
+        "plot": None if plot is None else str(plot),
+        "seconds": round(seconds, 3),
+    }
+
+
+def print_tuning(summary: dict[str, Any]) -> None:
+    """Print the result of a search."""
+    study = summary["study"]
+    states = ", ".join(f"{count} {state}" for state, count in study["states"].items())
+    facts = [
+        ("best", study_line(study)),
+        ("trials", states),
+        ("model", f"{summary['model']}, {loss_text(summary)}"),
+        ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
+        ("time", f"{summary['seconds']:.1f} seconds"),
+        ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
+    ]
+    print_facts([*facts, *([("plot", summary["plot"])] if summary["plot"] else [])])

@@ -1,0 +1,402 @@
+"""`splinefm view`: show a model along one or two fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from splinefm._wording import number
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json, print_lines, print_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from splinefm._arrays import FloatArray
+    from splinefm.cli.segments import Segments
+    from splinefm.inspect.values import View
+    from splinefm.train.fitted import Fitted
+
+BACKGROUND_ROWS = 100_000
+"""Maximum number of rows of --data to average over and plot; larger tables are sampled at random."""
+
+
+class Resolution(NamedTuple):
+    """The number of points of a curve, of a side of a surface, and the maximum number of categories."""
+
+    curve: int
+    side: int
+    categories: int
+
+
+WRITTEN, PRINTED = Resolution(201, 51, 1000), Resolution(11, 7, 20)
+PRINTED_VALUES = 31  # hours, days of a month: known values of a curve
+
+Along = Annotated[
+    list[str],
+    typer.Option(metavar="FIELD", help="Field that varies. Give two for a surface.", show_default=False),
+]
+SegmentValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--segment",
+        metavar="FIELD=VALUE",
+        help="Value of another field: FIELD= is missing, a|b is a list. Repeat for several fields; several values of "
+        "one field give a curve each.",
+    ),
+]
+Each = Annotated[
+    str | None,
+    typer.Option(metavar="FIELD", help="Show a curve for each of the 12 most frequent categories of this field."),
+]
+Background = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="Table to average the other fields over, whose distribution is plotted. By default the training rows, "
+        "as summarized in the model. Use - to read CSV from standard input.",
+    ),
+]
+Link = Annotated[
+    bool, typer.Option("--link/--score", help="Show predictions, such as probabilities, or the underlying scores.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a plot (.png, .svg, .pdf) or the values (.csv, .json) to this file."),
+]
+
+
+def view(
+    model: opt.ModelFile,
+    along: Along,
+    segment: SegmentValues = None,
+    each: Each = None,
+    data: Background = None,
+    class_name: opt.ClassName = None,
+    sep: opt.Sep = None,
+    link: Link = True,
+    out: Out = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Show the model along one or two fields: an exact curve, bars or surface.
+
+    Fields that are not named are averaged over. Example: splinefm view model.sfm --along price --segment country=US
+    """
+    from splinefm._files import check_writable
+    from splinefm.encode.tables.open import refuse_overwriting
+    from splinefm.plots.files import FORMATS, import_plots
+    from splinefm.store.description import one_class
+    from splinefm.store.model_file import load
+
+    if len(along) > 2 or len(set(along)) < len(along):
+        raise typer.BadParameter("give one field, or two different ones", param_hint="--along")
+    for text in segment or []:
+        if "=" not in text:
+            raise typer.BadParameter(f"{text!r} is not of the form FIELD=VALUE", param_hint="--segment")
+    if out is not None:
+        suffix, endings = out.suffix.lower(), (*FORMATS, ".csv", ".json")
+        if suffix not in endings:
+            raise ValueError(f"--out {str(out)!r} must end in {', '.join(endings)}")
+        if out.is_dir():
+            raise IsADirectoryError(f"--out {str(out)!r} is a folder; give the name of a file in it")
+        check_writable(out)
+        refuse_overwriting(out, model, *([] if data is None else [data]))
+        if suffix in FORMATS:
+            import_plots()  # before the work, not after it
+    fitted = one_class(load(model), class_name, "view")
+    seen = make_view(fitted, along, segment or [], each, data, sep, link, not quiet)
+    if out is not None:
+        write_view(seen, out)
+    for remark in seen.segments.remarks:
+        opt.remarks(quiet)(remark)
+    if as_json:
+        return print_json({**seen.to_dict(), **({} if out is None else {"file": str(out)})})
+    print_view(seen, out)
+
+
+@dataclass(frozen=True, eq=False)
+class ViewResult:
+    """A view with everything that is needed to print, plot and write it.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    along : list of str
+        The fields that vary.
+    view : Curve, Bars or Surface
+        The view of all segments; for several, they are its first axis.
+    segments : Segments
+        The segments.
+    averaged : list of str
+        Fields that are averaged over.
+    rows : int, optional
+        Number of rows of the given table; None without one.
+    sample : pyarrow.Table, optional
+        Some or all rows of that table.
+    link : bool
+        Whether predictions are shown.
+    """
+
+    fitted: Fitted
+    along: list[str]
+    view: View
+    segments: Segments
+    averaged: list[str]
+    rows: int | None
+    sample: pa.Table | None
+    link: bool
+
+    @property
+    def views(self) -> list[Any]:
+        """One view per segment."""
+        several = len(self.segments.rows) > 1
+        return [self.view[i] for i in range(len(self.segments.rows))] if several else [self.view]
+
+    def values(self, name: str) -> FloatArray | None:
+        """The values of a numerical column in the sample."""
+        from splinefm.inspect.values import column_values
+
+        return None if self.sample is None else column_values(self.fitted, self.sample, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to plain lists, dicts, strings and numbers."""
+        from splinefm.store.description import predicted_thing
+
+        described = self.describe(WRITTEN)
+        return {
+            "along": self.along,
+            "prediction": predicted_thing(self.fitted),
+            "averaged": self.averaged,
+            "averaged_over_rows": self.fitted.encoder.n_rows if self.sample is None else self.sample.num_rows,
+            "views": [{"segment": row, **values} for row, values in zip(self.segments.rows, described, strict=True)],
+        }
+
+    def describe(self, resolution: Resolution) -> list[dict[str, Any]]:
+        """The values of every segment."""
+        from splinefm.inspect import values
+        from splinefm.inspect.curves import Bars, Curve
+
+        if isinstance(self.view, Bars):
+            return [values.bar_values(self.fitted, view, resolution.categories) for view in self.views]
+        if isinstance(self.view, Curve):
+            known = self.view.known_values
+            n = resolution.curve if known is None else max(resolution.curve, PRINTED_VALUES)
+            field = self.view.field
+            points = values.value_grid(field, n, self.values(field.name), known)
+            return [values.curve_values(view, points) for view in self.views]
+        most = min(resolution.side, resolution.categories)
+        x, y = (values.side_grid(self.fitted, name, resolution.side, most, self.values(name)) for name in self.along)
+        return [values.surface_values(view, x, y) for view in self.views]
+
+
+def make_view(
+    fitted: Fitted,
+    along: list[str],
+    given: Sequence[str],
+    each: str | None,
+    data: str | None,
+    sep: str | None,
+    link: bool,
+    verbose: bool,
+) -> ViewResult:
+    """The view of a model along some fields, for the given segments."""
+    from splinefm.cli.segments import parse_segments, unknown_field
+    from splinefm.encode.fields.sources import Sources
+    from splinefm.encode.tables.open import open_data, require_columns
+    from splinefm.inspect.rows import read_sample
+    from splinefm.inspect.segment import segment, segments
+    from splinefm.train.progress import make_progress
+
+    sources = Sources(fitted.encoder.schema)
+    for name in along:
+        if name not in sources.fields:
+            raise ValueError(f"--along {name}: {unknown_field(name, sources)}")
+    chosen = parse_segments(fitted, along, given, each)
+    if len(along) == 2 and len(chosen.rows) > 1:
+        raise ValueError(
+            f"two --along give one surface, but there are {len(chosen.rows)} segments; give each field one value"
+        )
+    named = {*along, *chosen.fields}
+    averaged = [name for name, item in sources.fields.items() if not {name, item.column} & named]
+    rows, sample = None, None
+    if data is not None:
+        table = open_data(data, fitted.encoder.schema.column_types(), sep)
+        columns = list(dict.fromkeys(sources.fields[name].column for name in (*along, *averaged)))
+        require_columns(table, columns)
+        with make_progress(verbose) as progress:
+            read = read_sample(table, columns, BACKGROUND_ROWS, progress)
+        if not read.n_seen:
+            raise ValueError(f"--data {data!r} has no rows; give at least one to average over")
+        rows, sample = read.n_seen, read.table()
+    background = sample if averaged else None
+    view: View
+    if len(chosen.rows) == 1:
+        view = segment(fitted, chosen.rows[0], along, rest="mean", background=background)
+    else:
+        columns_of_segments = chosen.columns(fitted.encoder.schema)
+        view = segments(fitted, columns_of_segments, along, rest="mean", background=background)
+    return ViewResult(fitted, along, view, chosen, averaged, rows, sample, link)
+
+
+def write_view(seen: ViewResult, out: Path) -> None:
+    """Write a plot or the values, as the ending of the file says."""
+    from splinefm._files import check_destination, replacing
+    from splinefm.plots.files import plot_bytes
+
+    suffix = out.suffix.lower()
+    if suffix == ".json":
+        content = json.dumps(seen.to_dict(), allow_nan=False).encode() + b"\n"
+    elif suffix == ".csv":
+        content = csv_bytes(seen)
+    else:
+        content = plot_bytes(draw(seen), out)
+    with replacing(check_destination(out)) as file:
+        file.write(content)
+
+
+def draw(seen: ViewResult) -> Any:
+    """Plot a view; returns an Axes."""
+    from splinefm.inspect.curves import Curve, Surface
+    from splinefm.plots.captions import caption
+    from splinefm.plots.files import import_plots, make_axes
+
+    plots, ax = import_plots(), make_axes((7.0, 4.5))
+    names = seen.segments.names
+    if isinstance(seen.view, Surface):
+        plots.surface(seen.view, ax, link=seen.link, data=seen.sample)
+    elif isinstance(seen.view, Curve):
+        several = names if len(names) > 1 else None
+        plots.curve(seen.view, ax, data=seen.values(seen.along[0]), link=seen.link, names=several)
+    else:
+        plots.bars(seen.view, ax, link=seen.link, names=names if len(names) > 1 else None)
+    if len(names) == 1 and names[0]:
+        ax.set_title(caption(names[0], 80), fontsize="medium")
+    return ax
+
+
+def csv_bytes(seen: ViewResult) -> bytes:
+    """One line per value: segment, fields that vary, a token instead of a value, score and prediction.
+
+    One of several classes has a score only.
+    """
+    import pyarrow as pa
+    from pyarrow.csv import write_csv
+
+    from splinefm.store.description import prediction_names
+
+    fields = [*seen.segments.fields, *seen.along]
+    wanted = list(dict.fromkeys(["score", prediction_names(seen.fitted)[0]]))
+    wanted = [*([] if len(seen.along) == 2 else ["token"]), *wanted]
+    results = [name if name not in fields else f"{name} of the model" for name in wanted]
+    lines = [line for described in seen.to_dict()["views"] for line in _lines(described)]
+    columns = []
+    for values in zip(*lines, strict=True):
+        has_text = any(isinstance(value, str) for value in values)
+        columns.append(pa.array(values, pa.string() if has_text else pa.float64()))
+    content = pa.BufferOutputStream()
+    write_csv(pa.Table.from_arrays(columns, names=[*fields, *results]), content)
+    return bytes(content.getvalue())
+
+
+def _lines(values: dict[str, Any]) -> Iterator[list[Any]]:
+    from splinefm.inspect.values import text_of
+
+    row = [text_of(value) if isinstance(value, list) else value for value in values["segment"].values()]
+    results = [values[name] for name in ("scores", "predictions") if name in values]
+    if "y" in values:
+        for i, x in enumerate(values["x"]):
+            for j, y in enumerate(values["y"]):
+                yield [*row, x, y, *(result[i][j] for result in results)]
+        return
+    for x, *found in zip(_points(values), *results, strict=True):
+        yield [*row, x, None, *found]
+    for name, token in values["tokens"].items():
+        yield [*row, None, name, *token.values()]
+
+
+def _points(values: dict[str, Any]) -> list[Any]:
+    """The points at which a curve or bars were evaluated."""
+    return list(values["x"] if "x" in values else values["categories"])
+
+
+def print_view(seen: ViewResult, out: Path | None) -> None:
+    """Print what is shown, and the values at a few points unless a file has them."""
+    from splinefm.store.description import predicted_thing
+
+    shown = predicted_thing(seen.fitted) if seen.link else "score"
+    facts = [("shown", f"{shown} along {' and '.join(seen.along)}")]
+    if seen.segments.fields:
+        facts.append(("segment" if len(seen.segments.rows) == 1 else "segments", "; ".join(seen.segments.names)))
+    if seen.averaged:
+        facts.append(("averaged", f"{', '.join(seen.averaged)}: each separately, over {_rows_averaged(seen)}"))
+    if out is not None:
+        facts.append(("file", str(out)))
+    printed = seen.describe(PRINTED) if out is None else []  # first, since the data may turn out to be invalid
+    print_facts(facts)
+    if printed:
+        print()
+        _print_surface(seen, shown, printed[0]) if "y" in printed[0] else _print_lines(seen, printed)
+
+
+def _rows_averaged(seen: ViewResult) -> str:
+    if seen.rows is None or seen.sample is None:
+        return f"the {seen.fitted.encoder.n_rows:,} training rows"
+    part = "" if seen.rows == seen.sample.num_rows else f"{seen.sample.num_rows:,} of "
+    return f"{part}{seen.rows:,} rows of the data"
+
+
+def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
+    """Print a line per value or category, with a column per segment."""
+    from splinefm.inspect.values import extremum_text, shown_numbers
+    from splinefm.store.description import prediction_names
+
+    first = printed[0]
+    names = _side_texts(seen, 0, _points(first))
+    columns = [shown_numbers(each, seen.link) for each in printed]
+    cells = [[number(value) for value in values] for values in zip(*columns, strict=True)]
+    lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
+    tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
+    lines += [
+        [f"({name})", *(number(shown_numbers(each["tokens"][name], seen.link)) for each in printed)] for name in tokens
+    ]
+    heads = seen.segments.names if len(printed) > 1 else prediction_names(seen.fitted)[:1] if seen.link else ["score"]
+    side = ">" if "x" in first else ""
+    print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
+    if first.get("categories_in_all", 0) > len(names):
+        print_lines(f"The {len(names)} most frequent of {first['categories_in_all']:,} categories.")
+    for head, each in zip(heads, printed, strict=True):
+        found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
+        if found:
+            ends = ", ".join(
+                f"{which} {number(shown_numbers(end, seen.link))} at {extremum_text(seen.fitted, each, which)}"
+                for which, end in found
+            )
+            print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
+
+
+def _print_surface(seen: ViewResult, shown: str, values: dict[str, Any]) -> None:
+    from splinefm.inspect.values import shown_numbers
+
+    rows = shown_numbers(values, seen.link)
+    sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
+    lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
+    first, second = seen.along
+    columns = [f">{y}" for y in sides[1]]
+    print_table([first, *columns], lines, f"{shown}; columns: {second}")
+
+
+def _side_texts(seen: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
+    """Values of one of the fields that vary, as text."""
+    from splinefm.encode.fields.numerical import Numerical
+    from splinefm.inspect.axes import axis_format
+    from splinefm.inspect.values import source_field, text_of
+
+    item = source_field(seen.fitted, seen.along[side])
+    return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]
