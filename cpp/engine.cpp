@@ -12,7 +12,7 @@
 namespace splinefm {
 namespace {
 
-constexpr std::int64_t ROWS_PER_THREAD = 512;  // below so many, a thread costs more than it brings when scoring
+constexpr std::int64_t ROWS_PER_THREAD = 512;  // with fewer, a thread costs more than it saves when scoring
 constexpr std::int64_t ROWS_TO_CHECK = 4096;   // that a thread takes at a time
 constexpr std::int64_t AHEAD = 16;             // how many rows ahead memory is asked for
 
@@ -38,13 +38,16 @@ bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::i
     return wrong == 0;
 }
 
-void check_sizes(Model model, std::int64_t k, std::int64_t third, std::int64_t members) {
+void check_model(const ModelSettings& settings) {
+    const auto [model, k, third, members, order, symmetric] = settings;
     need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
     need(third == 0 || (third > 0 && third % 8 == 0 && k % 8 == 0), "k and third must be multiples of 8");
     need(third == 0 || model == Model::fwfm, "only an fwfm has triples");
     const bool averages = model == Model::fwfm || model == Model::higher;
     need(members == 1 || (members > 1 && averages && k % (8 * members) == 0),
          "an fwfm or a higher has members of a multiple of 8 numbers each, other models have one");
+    need(model != Model::higher || order >= 2, "order must be at least 2");
+    need(!symmetric || model == Model::fmfm, "only an fmfm has matrices that can be symmetric");
 }
 
 // The targets of a softmax are numbers of classes.
@@ -68,15 +71,16 @@ ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field
       window_ptr(std::move(window_ptr)), feature_ptr(std::move(feature_ptr)) {
     unit_ptr = check_windows(this->weight_ptr, this->window_unit, this->unit_field);
     need(ascending(this->window_ptr) && ascending(this->feature_ptr),
-         "window_ptr and feature_ptr must begin at 0 and must not fall");
+         "window_ptr and feature_ptr must begin at 0 and be non-decreasing");
     need(this->feature_ptr.size() >= 2 && this->window_ptr.size() == this->feature_ptr.size(),
-         "window_ptr and feature_ptr must have a number more than there are fields");
+         "window_ptr and feature_ptr must have one entry more than fields");
     need(this->window_ptr.back() == n_windows(), "window_ptr must cover all windows");
     for (std::int64_t f = 0; f < n_fields(); ++f) {
         need(this->window_ptr[f] < this->window_ptr[f + 1], "every field needs a window");
         for (std::int32_t w = this->window_ptr[f]; w < this->window_ptr[f + 1]; ++w) {
             const std::int32_t width = this->weight_ptr[w + 1] - this->weight_ptr[w];
-            need(this->unit_field[this->window_unit[w]] == f, "unit_field does not fit to the windows of the fields");
+            need(this->unit_field[this->window_unit[w]] == f,
+                 "unit_field and the windows of the fields are incompatible");
             need(width >= 1 && width <= this->feature_ptr[f + 1] - this->feature_ptr[f],
                  "a window is empty or longer than its field");
             lowest.push_back(this->feature_ptr[f]);
@@ -85,8 +89,7 @@ ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field
     }
 }
 
-Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int64_t members, std::int64_t order,
-                      std::int64_t tile) const {
+Shape ShapeData::view(const ModelSettings& model, std::int64_t tile) const {
     Shape shape{};
     shape.weight_ptr = weight_ptr.data();
     shape.window_unit = window_unit.data();
@@ -100,11 +103,12 @@ Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int6
     shape.n_units = n_units();
     shape.n_windows = n_windows();
     shape.n_weights = n_weights();
-    shape.k = k + third;
-    shape.paired = k;
-    shape.members = members;
-    shape.width = model == Model::ffm ? k * n_fields() : k + third;
-    shape.order = order;
+    shape.k = model.k + model.third;
+    shape.paired = model.k;
+    shape.members = model.members;
+    shape.width = model.model == Model::ffm ? model.k * n_fields() : shape.k;
+    shape.order = model.order;
+    shape.symmetric = model.symmetric;
     shape.tile = tile;
     return shape;
 }
@@ -172,10 +176,10 @@ void Groups::check(const ShapeData& layout) const {
     need(end.size() == n && l2.size() == n && l2_third.size() == n && l2_linear.size() == n && smoothness.size() == n &&
              order.size() == n && signs.size() == 4 * n && periodic.size() == n && lengths.size() == 3 * n,
          "penalties must have a number for every group");
-    const Shape shape = layout.view(Model::fm, 4, 0, 1, 0, 4);
+    const Shape shape = layout.view({Model::fm, 4, 0, 1, 0, false}, 4);
     need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
              std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
-         "group_ptr does not fit to the fields");
+         "group_ptr and the fields are incompatible");
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
         std::int64_t row = shape.feature_ptr[f];
         for (std::int64_t group = group_ptr[f]; group < group_ptr[f + 1]; ++group) {
@@ -202,34 +206,36 @@ Penalty Groups::view() const {
 
 Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& given_settings,
                const Parameters& parameters)
-    : layout(std::move(given_layout)), settings(given_settings), team(given_settings.threads), alone(1) {
+    : layout(std::move(given_layout)), settings(given_settings), team(given_settings.threads), single_thread(1) {
     const Settings& s = settings;
-    check_sizes(s.model, s.k, s.third, s.members);
-    need(s.tile >= 4 && s.tile % 4 == 0 && s.shard >= 16 && s.shard % 16 == 0 && s.block >= s.shard &&
-             s.block % s.shard == 0 && s.batch_size >= 1 && (s.model == Model::ffm || s.shard % s.tile == 0),
-         "sizes of tiles, shards and blocks do not fit to each other");
-    need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
-    need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
-    need(s.loss.kind >= LossKind::logistic && s.loss.kind <= LossKind::softmax, "unknown kind of loss");
+    check_model(s.model);
+    const auto [tile, shard, n_block, batch_size] = s.sizes;
+    const Model model = s.model.model;
+    need(tile >= 4 && tile % 4 == 0 && shard >= 16 && shard % 16 == 0 && n_block >= shard && n_block % shard == 0 &&
+             batch_size >= 1 && (model == Model::ffm || shard % tile == 0),
+         "sizes of tiles, shards and blocks are incompatible");
+    need(model != Model::ffm || n_block >= batch_size, "the batch of an FFM is one block");
+    const int kind = static_cast<int>(s.loss.kind);
+    need(kind >= 0 && kind < N_LOSSES, "unknown kind of loss");
     need(s.loss.kind == LossKind::softmax ? s.n_outputs >= 2 : s.n_outputs == 1,
          "softmax needs a bias for each of two or more classes, and other losses have one");
-    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third, s.members);
-    const Shape shape = layout->view(s.model, s.k, s.third, s.members, s.order, s.tile);
+    kernels = splinefm::kernels().engine->choose(s.model);
+    const Shape shape = layout->view(s.model, tile);
     // A LowRankFwFM needs the gradient of every weight as well.
     between_gradient = Buffer<float>(s.n_outputs * (parameters.n_between + shape.n_fields * shape.n_fields));
     scales_gradient = Buffer<float>(s.n_outputs * parameters.n_scales);
-    const std::int64_t n_rows = up_to(s.block + 1, 16);  // an FFM looks one row ahead
+    const std::int64_t n_rows = up_to(n_block + 1, 16);  // an FFM looks one row ahead
     start = Buffer<std::int32_t>(shape.n_windows * n_rows);
     weight = Buffer<float>(shape.n_weights * n_rows);
-    D = Buffer<float>(s.n_outputs * s.block * stride_of(s.model, shape));
-    slopes = Buffer<float>(s.n_outputs * up_to(s.batch_size, 16));
-    row_losses = Buffer<double>(s.batch_size);
-    shards = Buffer<float>(s.n_outputs * (s.block / s.shard) * between_of(s.model, shape));
+    D = Buffer<float>(s.n_outputs * n_block * stride_of(model, shape));
+    slopes = Buffer<float>(s.n_outputs * up_to(batch_size, 16));
+    row_losses = Buffer<double>(batch_size);
+    shards = Buffer<float>(s.n_outputs * (n_block / shard) * between_of(model, shape));
     for (std::int64_t output = 0; output < s.n_outputs; ++output) set_output(output, shape, parameters);
-    for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape, s.n_outputs);
+    for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(model, *layout, shape, s.n_outputs);
     taken = std::vector<std::atomic<bool>>(scratch.size());
     for (std::int64_t i = 0; i < POWERS; ++i)
-        powers.push_back(static_cast<float>(std::pow(s.ema, static_cast<double>(i))));
+        powers.push_back(static_cast<float>(std::pow(s.optimizer.ema, static_cast<double>(i))));
 
     Groups none;  // a group without penalty for every field
     none.group_ptr.push_back(0);
@@ -248,20 +254,22 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
 
 // The parameters and the workspace of an output are parts of those of all.
 void Engine::set_output(std::int64_t output, const Shape& shape, const Parameters& parameters) {
+    const Model model = settings.model.model;
+    const OptimizerSettings& optimizer = settings.optimizer;
+    const BatchSizes& sizes = settings.sizes;
     const auto part = [](auto* values, std::int64_t n) { return values == nullptr ? values : values + n; };
     const auto state = [&](const State& all, std::int64_t n, std::int64_t n_last) {
         // A setting that is not used has an array of one number.
-        return State{settings.adam ? part(all.m, n) : all.m, part(all.v, n),
-                     settings.ema > 0.0 ? part(all.average, n) : all.average,
-                     settings.ema > 0.0 ? part(all.last, n_last) : all.last};
+        return State{optimizer.adam ? part(all.m, n) : all.m, part(all.v, n),
+                     optimizer.ema > 0.0 ? part(all.average, n) : all.average,
+                     optimizer.ema > 0.0 ? part(all.last, n_last) : all.last};
     };
     const std::int64_t n_features = output * layout->n_features(), n_vectors = n_features * shape.width;
     const std::int64_t n_between = output * parameters.n_between, n_scales = output * parameters.n_scales;
     const std::int64_t n_all = output * (parameters.n_between + shape.n_fields * shape.n_fields);
     const Targets& all = parameters.targets;
     const Targets t{all.T + n_vectors, all.L + n_features, all.bias + output,
-                    all.R + output * copied_weights(settings.model, shape),
-                    all.M + output * copied_matrices(settings.model, shape)};
+                    all.R + output * copied_weights(model, shape), all.M + output * copied_matrices(model, shape)};
     Memory memory{};
     memory.shape = shape;
     memory.loss = settings.loss;
@@ -275,16 +283,16 @@ void Engine::set_output(std::int64_t output, const Shape& shape, const Parameter
     memory.scales = {part(parameters.scales, n_scales), scales_gradient.data() + n_scales, parameters.n_scales,
                      state(parameters.scales_state, n_scales, 0)};
     memory.columns = {start.data(), weight.data(), &wrong};
-    const std::int64_t stride = stride_of(settings.model, shape), n_pairs = between_of(settings.model, shape);
-    const std::int64_t n_shards = settings.block / settings.shard;
-    memory.work = {D.data() + output * settings.block * stride,
-                   slopes.data() + output * up_to(settings.batch_size, 16),
+    const std::int64_t stride = stride_of(model, shape), n_pairs = between_of(model, shape);
+    const std::int64_t n_shards = sizes.block / sizes.shard;
+    memory.work = {D.data() + output * sizes.block * stride,
+                   slopes.data() + output * up_to(sizes.batch_size, 16),
                    row_losses.data(),
                    shards.data() + output * n_shards * n_pairs,
                    n_pairs,
                    n_shards,
-                   settings.shard,
-                   settings.block,
+                   sizes.shard,
+                   sizes.block,
                    settings.n_outputs};
     outputs.push_back(memory);
 }
@@ -300,12 +308,12 @@ void Engine::set_penalty(Groups given) {
 // Allocate buffers for the active features of a batch: all of a small field, a part of a large one.
 void Engine::make_active() {
     const Shape& shape = outputs.front().shape;
-    const bool is_ffm = settings.model == Model::ffm;
+    const bool is_ffm = settings.model.model == Model::ffm;
     const std::int64_t shares = is_ffm ? outputs.front().work.n_shards : 1;  // each shard has its own positions
     std::vector<std::int64_t> positions{0};
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
         const std::int64_t n_features = shape.feature_ptr[f + 1] - shape.feature_ptr[f];
-        std::int64_t capacity = std::min(n_features * shares, settings.batch_size * layout->weights_of(f));
+        std::int64_t capacity = std::min(n_features * shares, settings.sizes.batch_size * layout->weights_of(f));
         const auto first = groups.smoothness.begin() + groups.group_ptr[f];
         const auto last = groups.smoothness.begin() + groups.group_ptr[f + 1];
         if (std::any_of(first, last, [](float strength) { return strength > 0.0f; })) {
@@ -329,7 +337,7 @@ void Engine::make_active() {
         own.linear = Buffer<float>(n);
         own.self_weight = Buffer<float>(n);
         own.before = Buffer<std::int32_t>(is_ffm ? n : 0);
-        own.position = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
+        own.position = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.sizes.block, 16) : 0);
         own.n_active = Buffer<std::int64_t>(16 * shape.n_fields);
         memory.active = {own.index_of.data(),    own.features.data(), own.gradient.data(), own.linear.data(),
                          own.self_weight.data(), own.position.data(), own.before.data(),   ptr.data(),
@@ -338,8 +346,8 @@ void Engine::make_active() {
 }
 
 Step Engine::next_step(double learning_rate) {
-    const Settings& s = settings;
-    const auto number = static_cast<double>(++settings.number);
+    const OptimizerSettings& s = settings.optimizer;
+    const auto number = static_cast<double>(++settings.n_steps);
     Step step{};
     step.adam = s.adam;
     step.lr = static_cast<float>(learning_rate);
@@ -351,13 +359,13 @@ Step Engine::next_step(double learning_rate) {
     step.decay = static_cast<float>(s.weight_decay);
     step.ema = s.ema;
     step.powers = powers.data();
-    step.number = s.number;
+    step.number = settings.n_steps;
     return step;
 }
 
 // Parts that need scratch: there is one for every thread, and no more parts than threads at a time.
 template <class Part> void Engine::with_scratch(std::int64_t parts, Part part) {
-    now->run(static_cast<int>(parts), [&](int i) noexcept {
+    current->run(static_cast<int>(parts), [&](int i) noexcept {
         std::size_t mine = 0;
         while (taken[mine].exchange(true, std::memory_order_acquire)) mine = (mine + 1) % scratch.size();
         part(i, scratch[mine].views());
@@ -368,7 +376,7 @@ template <class Part> void Engine::with_scratch(std::int64_t parts, Part part) {
 // Before the first step: a call with a wrong row changes nothing.
 void Engine::check_starts(const Data& data, std::int64_t n) {
     std::atomic<bool> outside{false};
-    now->run(static_cast<int>((n + ROWS_TO_CHECK - 1) / ROWS_TO_CHECK), [&](int part) noexcept {
+    current->run(static_cast<int>((n + ROWS_TO_CHECK - 1) / ROWS_TO_CHECK), [&](int part) noexcept {
         const std::int64_t first = part * ROWS_TO_CHECK, last = std::min(first + ROWS_TO_CHECK, n);
         if (!all_inside(outputs.front().shape, data, first, last)) outside.store(true, std::memory_order_relaxed);
     });
@@ -377,7 +385,7 @@ void Engine::check_starts(const Data& data, std::int64_t n) {
 
 void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates,
                    double* losses) {
-    need(batch_size >= 1 && batch_size <= settings.batch_size, "a batch has from 1 to `batch_size` rows");
+    need(batch_size >= 1 && batch_size <= settings.sizes.batch_size, "a batch has from 1 to `batch_size` rows");
     const std::lock_guard lock(busy);
     std::vector<double> totals;
     for (std::int64_t begin = 0; begin < n; begin += batch_size) {
@@ -391,7 +399,7 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         totals.push_back(total);
     }
     if (settings.loss.kind == LossKind::softmax) check_labels(data, n, settings.n_outputs);
-    now = std::min(n, batch_size) > settings.shard ? &team : &alone;
+    current = std::min(n, batch_size) > settings.sizes.shard ? &team : &single_thread;
     check_starts(data, n);
     wrong = 0;  // set if an array changes after it was checked, by another thread of the caller: then nothing is read
                 // from outside of the tables all the same
@@ -401,8 +409,8 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         if (totals[batch] < std::numeric_limits<double>::min()) continue;
         const auto begin = static_cast<std::int64_t>(batch) * batch_size, end = std::min(begin + batch_size, n);
         const Step step = next_step(learning_rates[batch]);
-        losses[batch] = settings.model == Model::ffm ? by_positions(data, begin, end, totals[batch], step)
-                                                     : by_rows(data, begin, end, totals[batch], step);
+        losses[batch] = settings.model.model == Model::ffm ? by_positions(data, begin, end, totals[batch], step)
+                                                           : by_rows(data, begin, end, totals[batch], step);
         need(wrong == 0, WRONG_START);
     }
 }
@@ -411,12 +419,13 @@ double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, d
     const auto& shared = *splinefm::kernels().engine;
     const std::int64_t n_fields = layout->n_fields(), n_outputs = settings.n_outputs;
     const std::int64_t n_parts = n_outputs * n_fields, n_sums = kernels.between == nullptr ? 0 : n_outputs * SUMS;
-    const std::int64_t n_shards = (std::min(settings.block, end - begin) + settings.shard - 1) / settings.shard;
+    const auto [tile, shard, longest, batch_size] = settings.sizes;
+    const std::int64_t n_shards = (std::min(longest, end - begin) + shard - 1) / shard;
     double loss = 0.0;
-    for (std::int64_t first = begin; first < end; first += settings.block) {
-        const std::int64_t n = std::min(settings.block, end - first);
+    for (std::int64_t first = begin; first < end; first += longest) {
+        const std::int64_t n = std::min(longest, end - first);
         const Block block{data, first, first - begin, n, first + n == end, total_weight, step};
-        with_scratch((n + settings.shard - 1) / settings.shard,
+        with_scratch((n + shard - 1) / shard,
                      [&](int part, const Scratch* scratch) { kernels.shard(outputs.data(), block, part, scratch); });
         with_scratch(n_parts + (block.last ? n_sums + 1 : 0), [&](int part, const Scratch* scratch) {
             if (part < n_parts) {
@@ -429,8 +438,8 @@ double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, d
         });
     }
     if (kernels.between != nullptr) {
-        now->run(static_cast<int>(n_parts),
-                 [&](int part) noexcept { kernels.between(outputs[part / n_fields], step, part % n_fields); });
+        current->run(static_cast<int>(n_parts),
+                     [&](int part) noexcept { kernels.between(outputs[part / n_fields], step, part % n_fields); });
     }
     return loss;
 }
@@ -439,10 +448,11 @@ double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t e
                             const Step& step) {
     const std::int64_t n = end - begin, n_fields = layout->n_fields(), n_parts = settings.n_outputs * n_fields;
     const Block block{data, begin, 0, n, true, total_weight, step};
-    const auto n_shards = static_cast<int>((n + settings.shard - 1) / settings.shard);
-    now->run(n_shards, [&](int part) noexcept { kernels.transpose_shard(outputs.front(), block, part); });
-    now->run(static_cast<int>(n_parts),
-             [&](int part) noexcept { kernels.assign_positions(outputs[part / n_fields], block, part % n_fields); });
+    const auto n_shards = static_cast<int>((n + settings.sizes.shard - 1) / settings.sizes.shard);
+    current->run(n_shards, [&](int part) noexcept { kernels.transpose_shard(outputs.front(), block, part); });
+    current->run(static_cast<int>(n_parts), [&](int part) noexcept {
+        kernels.assign_positions(outputs[part / n_fields], block, part % n_fields);
+    });
     with_scratch(n_shards,
                  [&](int part, const Scratch* scratch) { kernels.shard(outputs.data(), block, part, scratch); });
     double loss = 0.0;
@@ -457,16 +467,15 @@ double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t e
     return loss;
 }
 
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
-           std::int64_t order, std::int64_t tile, const std::vector<Weights>& weights, const Data& data, std::int64_t n,
-           int threads, float* scores) {
-    check_sizes(model, k, third, members);
+void score(const ShapeData& layout, const ModelSettings& settings, std::int64_t tile,
+           const std::vector<Weights>& weights, const Data& data, std::int64_t n, int threads, float* scores) {
+    check_model(settings);
+    const Model model = settings.model;
     need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
-    need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
     tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
-    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third, members);
-    const Shape shape = layout.view(model, k, third, members, order, tile);
+    const ModelKernels kernels = splinefm::kernels().engine->choose(settings);
+    const Shape shape = layout.view(settings, tile);
     const auto parts =
         static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
     struct Workspace {

@@ -26,10 +26,7 @@ public:
     using Numbers = std::vector<std::int32_t>;
     ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
 
-    // With vectors of k numbers, k times the number of fields in an FFM, and `third` numbers that meet in triples. An
-    // FwFM may have several members, which divide its k numbers.
-    Shape view(Model model, std::int64_t k, std::int64_t third, std::int64_t members, std::int64_t order,
-               std::int64_t tile) const;
+    Shape view(const ModelSettings& model, std::int64_t tile) const;
     std::int64_t n_features() const { return feature_ptr.back(); }
     std::int64_t n_fields() const { return static_cast<std::int64_t>(feature_ptr.size()) - 1; }
     std::int64_t n_units() const { return static_cast<std::int64_t>(unit_field.size()); }
@@ -82,19 +79,29 @@ struct Groups {
     Penalty view() const;
 };
 
-// The settings of an engine. Parameters and optimizer state belong to the caller.
-struct Settings {
-    Model model;
-    Loss loss;
-    std::int64_t k, third, members, order;
+struct OptimizerSettings {
     bool adam;
     double beta1, beta2, eps, weight_decay, ema;
-    std::int64_t tile, shard, block, batch_size;  // how rows are divided, which affects rounding
-    int threads;
-    std::int64_t number;         // of steps so far
-    std::int64_t n_outputs = 1;  // classes of a softmax
 };
-// Those of all outputs, one after the other; `n_between` and `n_scales` are the numbers of one output.
+
+// How the rows of a batch are divided, which affects rounding: a tile is scored at once, a thread takes a shard, and a
+// block's derivatives are kept.
+struct BatchSizes {
+    std::int64_t tile, shard, block, batch_size;
+};
+
+// The settings of an engine. Parameters and optimizer state belong to the caller.
+struct Settings {
+    ModelSettings model;
+    Loss loss;
+    OptimizerSettings optimizer;
+    BatchSizes sizes;
+    int threads;
+    std::int64_t n_steps;    // so far
+    std::int64_t n_outputs;  // classes of a softmax, else 1
+};
+
+// The parameters of all outputs, one after the other; one output has `n_between` and `n_scales` numbers.
 struct Parameters {
     Targets targets;
     State vectors, linear, bias;
@@ -112,9 +119,9 @@ public:
     void steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates, double* losses);
 
     void set_penalty(Groups groups);
-    std::int64_t number() const { return settings.number; }
+    std::int64_t n_steps() const { return settings.n_steps; }
     const ShapeData& shape() const { return *layout; }
-    std::int64_t batch_size() const { return settings.batch_size; }
+    std::int64_t batch_size() const { return settings.sizes.batch_size; }
 
 private:
     void set_output(std::int64_t output, const Shape& shape, const Parameters& parameters);
@@ -130,9 +137,9 @@ private:
     ModelKernels kernels;
     Groups groups;
     std::vector<Memory> outputs;
-    Team team, alone;
-    Team* now = nullptr;  // of the two
-    std::mutex busy;      // held during a call
+    Team team, single_thread;
+    Team* current = nullptr;  // one of the two
+    std::mutex busy;          // held during a call
 
     std::vector<ScratchData> scratch;
     std::vector<std::atomic<bool>> taken;  // which scratch is in use
@@ -146,8 +153,7 @@ private:
 };
 
 // Scores of n rows with any parameters, output after output; throws std::invalid_argument.
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
-           std::int64_t order, std::int64_t tile, const std::vector<Weights>& weights, const Data& data, std::int64_t n,
-           int threads, float* scores);
+void score(const ShapeData& layout, const ModelSettings& model, std::int64_t tile, const std::vector<Weights>& weights,
+           const Data& data, std::int64_t n, int threads, float* scores);
 
 }  // namespace splinefm

@@ -36,7 +36,7 @@ from support import THOROUGH, all_models, examples, random_params, shop_schema, 
 MODELS = [*all_models(5), FwFM(k=6, members=2), FwFM(k=16, third=4, members=2)]
 # Vectors of two parts that the kernels know in one piece each, and of parts that they take eight by eight.
 PARTS = [FwFM(k=8, third=8), FwFM(k=16, third=16), FwFM(k=16, third=8), FwFM(k=24, third=24)]
-LOSSES = ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
+LOSSES = [name for name in FORMULAS if name != "softmax"]
 # Powers, levels and thresholds that are not the defaults.
 PARAMETERS = {"tweedie": 1.3, "quantile": 0.8, "huber": 0.7}
 each_model = pytest.mark.parametrize("model", MODELS, ids=str)
@@ -835,7 +835,7 @@ class EngineBattery:
         assert engine.step(slots[:0], y[:0], weight[:0]) == 0.0
         assert engine.step(slots, y, weight, rows=np.empty(0, np.int64)) == 0.0
         assert engine.step(slots, y, np.zeros(len(slots))) == 0.0
-        assert engine.number == 0
+        assert engine.n_steps == 0
         assert_same(engine.params(), params)
 
     def test_a_batch_beyond_the_batch_size_is_refused(self):
@@ -862,7 +862,7 @@ class EngineBattery:
         assert losses.tolist() == expected and losses[1] == 0.0 and (losses[[0, *range(2, 7)]] > 0.0).all()
         for name, values in at_once.params().items():
             np.testing.assert_array_equal(values, one_by_one.params()[name], err_msg=name)
-        assert at_once.number == 6
+        assert at_once.n_steps == 6
 
     def test_the_size_of_a_batch_is_checked(self):
         slots = make_slots("sum", 20)

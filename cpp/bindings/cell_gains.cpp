@@ -1,4 +1,4 @@
-#include "refine/cell_gains.hpp"
+#include "search/cell_gains.hpp"
 
 #include "bindings/arrays.hpp"
 

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bindings/arrays.hpp"
-#include "model_names.hpp"
-#include "scorer/checks.hpp"
+#include "bindings/row_params.hpp"
 #include "scorer/slot_terms.hpp"
 #include "windows.hpp"
 
@@ -34,8 +32,9 @@ class ContextSlots {
 public:
     ContextSlots(const In<std::int32_t>& weight_ptr, const In<std::int32_t>& window_unit,
                  const In<std::int32_t>& unit_field, std::int64_t n_fields, std::int64_t n_features)
-        : weight_ptr(copy(weight_ptr)), unit_field(copy(unit_field)),
+        : n_fields(n_fields), n_features(n_features), weight_ptr(copy(weight_ptr)), unit_field(copy(unit_field)),
           unit_ptr(check_windows(this->weight_ptr, copy(window_unit), beginnings_from_zero(this->unit_field))) {
+        check(n_fields >= 1 && n_fields <= 1 << 20, "n_fields must be the number of fields");
         for (const std::int32_t field : this->unit_field) check(field < n_fields, "unit_field must have fields");
         for (std::size_t w = 0; w + 1 < this->weight_ptr.size(); ++w)
             highest.push_back(static_cast<std::int32_t>(n_features - (this->weight_ptr[w + 1] - this->weight_ptr[w])));
@@ -55,7 +54,9 @@ public:
         return made;
     }
 
-    std::vector<char> of_context(std::int64_t n_fields) const {
+    const std::int64_t n_fields, n_features;  // of the model
+
+    std::vector<char> of_context() const {
         std::vector<char> own(static_cast<std::size_t>(n_fields));
         for (const std::int32_t field : unit_field) own[static_cast<std::size_t>(field)] = 1;
         return own;
@@ -81,41 +82,23 @@ private:
     std::vector<std::int32_t> lowest, highest;
 };
 
-RowParams params_of(const std::string& model, std::int64_t k, std::int64_t members, std::int64_t order,
-                    const In2<float>& factors, const In<float>& linear, const In<float>& between, double bias,
-                    std::int64_t n_fields) {
-    check(n_fields >= 1 && n_fields <= 1 << 20, "n_fields must be the number of fields");
-    const RowParams params{.model = scored_as(model_of(model)),
-                           .k = k,
-                           .width = static_cast<std::int64_t>(factors.shape(1)),
-                           .order = order,
-                           .members = members,
-                           .n_fields = n_fields,
-                           .n_features = static_cast<std::int64_t>(factors.shape(0)),
-                           .factors = numbers(factors, "factors"),
-                           .linear = numbers(linear, "linear"),
-                           .between = numbers(between, "between"),
-                           .bias = bias,
-                           .link = Link::none,
-                           .center = 0.0,
-                           .scale = 1.0};
-    check(linear.size() == factors.shape(0), "linear must have a number per feature");
-    check_params(params, static_cast<std::int64_t>(between.size()), 0);
-    return params;
-}
+// A linear map from the sums of a context's units, and those of products of 1, 2, .. `products` of them, to a query.
+struct QueryMap {
+    std::vector<MapBlock> blocks;
+    In<double> weights;
+    std::int64_t products, length;
+};
 
 // With the arrays that it looks at.
 class SideOwner {
 public:
-    SideOwner(const In<std::int32_t>& weight_ptr, const In<std::int32_t>& window_unit,
-              const In<std::int32_t>& unit_field, const std::string& model, std::int64_t k, std::int64_t members,
-              std::int64_t order, In2<float> factors, In<float> linear, In<float> between, double bias,
-              std::int64_t n_fields, std::int64_t products, const Blocks& blocks, In<double> weights,
-              std::int64_t length)
-        : factors(factors), linear(linear), between(between), weights(weights), blocks(copy_blocks(blocks)),
-          slots(weight_ptr, window_unit, unit_field, n_fields, static_cast<std::int64_t>(factors.shape(0))),
-          side(params_of(model, k, members, order, factors, linear, between, bias, n_fields),
-               slots.of_context(n_fields), products, this->blocks, span_of(weights, "weights"), length) {}
+    SideOwner(const ContextSlots& slots, const ParamArrays& params, const QueryMap& map)
+        : params(params), map(map), slots(slots),
+          side(params_of(params, slots.n_fields, 0, 0, {Link::none, 0.0, 1.0}), slots.of_context(), map.products,
+               this->map.blocks, span_of(map.weights, "weights"), map.length) {
+        check(params.bias.size() == 1 && static_cast<std::int64_t>(params.factors.shape(0)) == slots.n_features,
+              "parameters must be those of one output and of the layout");
+    }
 
     // False if a number is not finite.
     bool queries(const In2<std::int32_t>& start, const In2<float>& weight, const Out2<float>& queries,
@@ -149,10 +132,8 @@ public:
     }
 
 private:
-    const In2<float> factors;
-    const In<float> linear, between;
-    const In<double> weights;
-    const std::vector<MapBlock> blocks;
+    const ParamArrays params;
+    const QueryMap map;
     const ContextSlots slots;
     const ContextSide side;
 };
@@ -173,24 +154,32 @@ void map_queries(const Blocks& blocks, const In<double>& weights, const In2<floa
 }  // namespace
 
 void bind_context(nb::module_& module) {
-    nb::class_<SideOwner>(module, "ContextSide",
-                          "Encoded contexts -> queries and constants. The layout is that of the context's fields, with "
-                          "numbers of the fields and starts among all fields; parameters as for RowScorer. A map has "
-                          "rows (to, from, numbers that it makes, numbers of a matrix that it takes or 0, first "
-                          "weight).")
-        .def(nb::init<const In<std::int32_t>&, const In<std::int32_t>&, const In<std::int32_t>&, const std::string&,
-                      std::int64_t, std::int64_t, std::int64_t, In2<float>, In<float>, In<float>, double, std::int64_t,
-                      std::int64_t, const Blocks&, In<double>, std::int64_t>(),
-             nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(), nb::arg("unit_field").noconvert(),
-             nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"), nb::arg("factors").noconvert(),
-             nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("n_fields"),
-             nb::arg("products"), nb::arg("blocks").noconvert(), nb::arg("weights").noconvert(), nb::arg("length"))
+    nb::class_<ContextSlots>(module, "ContextSlots",
+                             "The layout of a context's fields, with numbers of the fields and starts among all "
+                             "fields of the model.")
+        .def(nb::init<const In<std::int32_t>&, const In<std::int32_t>&, const In<std::int32_t>&, std::int64_t,
+                      std::int64_t>(),
+             nb::kw_only(), nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(),
+             nb::arg("unit_field").noconvert(), nb::arg("n_fields"), nb::arg("n_features"));
+    nb::class_<QueryMap>(module, "QueryMap",
+                         "The linear map to a query of `length` numbers. `blocks` has rows (to, from, numbers that it "
+                         "makes, numbers of a matrix that it takes or 0, first weight).")
+        .def(
+            "__init__",
+            [](QueryMap* self, const Blocks& blocks, In<double> weights, std::int64_t products, std::int64_t length) {
+                new (self) QueryMap{copy_blocks(blocks), weights, products, length};
+            },
+            nb::kw_only(), nb::arg("blocks").noconvert(), nb::arg("weights").noconvert(), nb::arg("products"),
+            nb::arg("length"));
+    nb::class_<SideOwner>(module, "ContextSide", "Encoded contexts -> queries and constants.")
+        .def(nb::init<const ContextSlots&, const ParamArrays&, const QueryMap&>(), nb::kw_only(), nb::arg("slots"),
+             nb::arg("params"), nb::arg("map"))
         .def("queries", &SideOwner::queries, nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
              nb::arg("queries").noconvert(), nb::arg("constants").noconvert(),
              "Write queries and constants; whether all numbers are finite.");
     module.def("map_queries", &map_queries, nb::arg("blocks").noconvert(), nb::arg("weights").noconvert(),
                nb::arg("queries").noconvert(), nb::arg("out").noconvert(),
-               "out[i] = the linear map of queries[i]; a map as for ContextSide.");
+               "out[i] = the linear map of queries[i]; blocks and weights as for QueryMap.");
 }
 
 }  // namespace splinefm::bindings

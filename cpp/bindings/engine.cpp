@@ -1,4 +1,5 @@
-// Training and scoring as Python sees them: `Shape`, `Parameter`, `Engine` and `score`. Arrays are checked here.
+// Training and scoring as Python sees them: `Shape`, the settings and arrays of an `Engine`, and `score`. Arrays are
+// checked here.
 #include "engine.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -6,7 +7,6 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
-#include <cmath>
 #include <optional>
 
 #include "bindings/arrays.hpp"
@@ -24,25 +24,40 @@ template <class T> std::vector<T> copy_of(const In<T>& array, const char* name) 
     return std::vector<T>(first, first + array.size());
 }
 
-template <class Kind, std::size_t N>
-Kind chosen(const std::array<const char*, N>& names, const std::string& name, const char* what) {
+Loss loss_of(const std::string& name, double parameter) {
     std::string all;
-    for (std::size_t i = 0; i < N; ++i) {
-        if (name == names[i]) return static_cast<Kind>(i);
-        all += (i ? ", " : "") + std::string(names[i]);
+    for (int kind = 0; kind < N_LOSSES; ++kind) {
+        const LossEntry& entry = LOSSES[kind];
+        all += (kind ? ", " : "") + std::string(entry.name);
+        if (name != entry.name) continue;
+        const bool has_parameter = entry.low < entry.high;
+        need(has_parameter ? entry.low < parameter && parameter < entry.high : parameter == 0.0,
+             "the parameter of the " + name + " loss is out of range: " + std::to_string(parameter));
+        return {static_cast<LossKind>(kind), parameter};
     }
-    throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
+    throw nb::value_error(("loss must be one of " + all + ", got '" + name + "'").c_str());
 }
 
-Loss loss_of(const std::string& name, double parameter) {
-    const std::array names{"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"};
-    const auto kind = chosen<LossKind>(names, name, "loss");
-    const bool fits = kind == LossKind::tweedie    ? 1.0 < parameter && parameter < 2.0
-                      : kind == LossKind::quantile ? 0.0 < parameter && parameter < 1.0
-                      : kind == LossKind::huber    ? 0.0 < parameter && parameter < HUGE_VAL
-                                                   : parameter == 0.0;
-    need(fits, "the parameter of the " + name + " loss is out of range: " + std::to_string(parameter));
-    return {kind, parameter};
+// Names of losses and the limits of their parameters: see `LOSSES`.
+nb::dict loss_table() {
+    nb::dict table;
+    for (const LossEntry& entry : LOSSES) table[entry.name] = nb::make_tuple(entry.low, entry.high);
+    return table;
+}
+
+ModelSettings make_model(const std::string& name, std::int64_t k, std::int64_t third, std::int64_t members,
+                         std::int64_t order, bool symmetric) {
+    const ModelSettings model{model_of(name), k, third, members, order, symmetric};
+    need(k >= 1 && third >= 0 && members >= 1, "k and members must be at least 1, third at least 0");
+    const bool averages = model.model == Model::fwfm || model.model == Model::higher;
+    need(members == 1 || (members <= k && averages), "only an fwfm or a higher has members, at most k");
+    return model;
+}
+
+OptimizerSettings make_optimizer(const std::string& name, double beta1, double beta2, double eps, double weight_decay,
+                                 double ema) {
+    need(name == "adagrad" || name == "adamw", "optimizer must be one of adagrad, adamw, got '" + name + "'");
+    return {name == "adamw", beta1, beta2, eps, weight_decay, ema};
 }
 
 // Some parameters and their optimizer state: arrays that the engine keeps alive.
@@ -59,11 +74,18 @@ struct Parameter {
     }
 };
 
-// An engine, and the arrays that it works on.
-struct KeptEngine {
-    std::vector<Parameter> parameters;
+// The arrays that an engine works on: parameters of features, those between fields if the model has any, the copies R
+// and M of these, and the step in which each feature was last active.
+struct EngineArrays {
+    Parameter bias, linear, factors;
+    std::optional<Parameter> between, scales;
     Out<float> R, M;
     Out<std::int64_t> last;
+};
+
+// An engine, and the arrays that it works on.
+struct KeptEngine {
+    EngineArrays arrays;
     std::unique_ptr<Engine> engine;
 };
 
@@ -75,80 +97,53 @@ std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32
                                        copy_of(feature_ptr, "feature_ptr"));
 }
 
-void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
-                 std::int64_t third, std::int64_t members, std::int64_t order, const std::string& loss,
-                 double loss_parameter, const std::string& optimizer, double beta1, double beta2, double eps,
-                 double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
-                 std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
-                 Parameter factors, std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R,
-                 Out<float> M, Out<std::int64_t> last) {
-    const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
-    const auto n_outputs = static_cast<std::int64_t>(bias.values.size());
-    const Settings settings{model_of(model),
-                            loss_of(loss, loss_parameter),
-                            k,
-                            third,
-                            members,
-                            order,
-                            adam,
-                            beta1,
-                            beta2,
-                            eps,
-                            weight_decay,
-                            ema,
-                            tile,
-                            shard,
-                            block,
-                            batch_size,
-                            threads,
-                            number,
-                            n_outputs};
-    need(k >= 1 && third >= 0 && members >= 1 && threads >= 1,
-         "k, members and threads must be at least 1, third at least 0");
-    const bool averages = settings.model == Model::fwfm || settings.model == Model::higher;
-    need(members == 1 || (members <= k && averages), "only an fwfm or a higher has members, at most k");
-    const Shape view = shape->view(settings.model, k, third, members, order, tile);
-    const bool averaged = ema > 0.0;
+void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const ModelSettings& model, const Loss& loss,
+                 const OptimizerSettings& optimizer, const BatchSizes& sizes, const EngineArrays& arrays, int threads,
+                 std::int64_t n_steps) {
+    need(threads >= 1, "threads must be at least 1");
+    const auto n_outputs = static_cast<std::int64_t>(arrays.bias.values.size());
+    const Settings settings{model, loss, optimizer, sizes, threads, n_steps, n_outputs};
+    const Shape view = shape->view(model, sizes.tile);
+    const bool adam = optimizer.adam, averaged = optimizer.ema > 0.0;
     const std::int64_t n_features = n_outputs * shape->n_features(), n_fields = shape->n_fields();
-    bias.check("bias", n_outputs, adam, false);
-    linear.check("linear", n_features, adam, averaged);
-    factors.check("factors", n_features * view.width, adam, averaged);
-    need(!averaged || static_cast<std::int64_t>(last.size()) == n_features,
+    arrays.bias.check("bias", n_outputs, adam, false);
+    arrays.linear.check("linear", n_features, adam, averaged);
+    arrays.factors.check("factors", n_features * view.width, adam, averaged);
+    need(!averaged || static_cast<std::int64_t>(arrays.last.size()) == n_features,
          "last must have a number for every feature");
-    need(static_cast<std::int64_t>(R.size()) >= n_outputs * copied_weights(settings.model, view) &&
-             static_cast<std::int64_t>(M.size()) >= n_outputs * copied_matrices(settings.model, view),
+    need(static_cast<std::int64_t>(arrays.R.size()) >= n_outputs * copied_weights(model.model, view) &&
+             static_cast<std::int64_t>(arrays.M.size()) >= n_outputs * copied_matrices(model.model, view),
          "R or M is too short");
-    const bool is_matrix = settings.model == Model::fmfm, is_low = settings.model == Model::low_rank;
-    need(between.has_value() == (is_matrix || is_low || settings.model == Model::fwfm) && scales.has_value() == is_low,
-         "parameters between fields do not fit the model");
+    const bool is_matrix = model.model == Model::fmfm, is_low = model.model == Model::low_rank;
+    need(arrays.between.has_value() == (is_matrix || is_low || model.model == Model::fwfm) &&
+             arrays.scales.has_value() == is_low,
+         "parameters between fields and the model are incompatible");
     Parameters parameters{};
-    parameters.targets = {numbers(factors.values, "factors"), numbers(linear.values, "linear"),
-                          numbers(bias.values, "bias"), numbers(R, "R"), numbers(M, "M")};
-    parameters.vectors = factors.state(numbers(last, "last"));
-    parameters.linear = linear.state();
-    parameters.bias = bias.state();
-    std::vector<Parameter> kept{bias, linear, factors};
-    if (between) {
+    parameters.targets = {numbers(arrays.factors.values, "factors"), numbers(arrays.linear.values, "linear"),
+                          numbers(arrays.bias.values, "bias"), numbers(arrays.R, "R"), numbers(arrays.M, "M")};
+    parameters.vectors = arrays.factors.state(numbers(arrays.last, "last"));
+    parameters.linear = arrays.linear.state();
+    parameters.bias = arrays.bias.state();
+    if (const auto& between = arrays.between) {
         const auto n = static_cast<std::int64_t>(between->values.size());
-        const bool fits = is_low ? n_outputs > 0 && n % (n_outputs * n_fields) == 0
-                                 : n == n_outputs * members * n_fields * n_fields * (is_matrix ? k * k : 1);
+        const bool fits =
+            is_low ? n_outputs > 0 && n % (n_outputs * n_fields) == 0
+                   : n == n_outputs * model.members * n_fields * n_fields * (is_matrix ? model.k * model.k : 1);
         need(fits, "parameters between fields have another size than the model");
         between->check("between", n, adam, false);
         parameters.between = numbers(between->values, "between");
         parameters.n_between = n_outputs > 0 ? n / n_outputs : 0;
         parameters.between_state = between->state();
-        kept.push_back(*between);
     }
-    if (scales) {
+    if (const auto& scales = arrays.scales) {
         const std::int64_t n = parameters.n_between / n_fields;
         scales->check("scales", n_outputs * n, adam, false);
         parameters.scales = numbers(scales->values, "scales");
         parameters.n_scales = n;
         parameters.scales_state = scales->state();
-        kept.push_back(*scales);
     }
     auto engine = std::make_unique<Engine>(std::move(shape), settings, parameters);
-    new (self) KeptEngine{std::move(kept), std::move(R), std::move(M), std::move(last), std::move(engine)};
+    new (self) KeptEngine{arrays, std::move(engine)};
 }
 
 Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y,
@@ -175,7 +170,7 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
         const nb::gil_scoped_release released;
         for (std::int64_t i = 0; i < n_rows; ++i) {
             if (data.rows[i] < 0 || data.rows[i] >= static_cast<std::int64_t>(n)) {
-                throw std::out_of_range("rows has numbers of rows that are not there");
+                throw std::out_of_range("a row index is out of range");
             }
         }
         engine.steps(data, n_rows, batch_size, rates, losses.data());
@@ -200,17 +195,19 @@ void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> 
     self.engine->set_penalty(std::move(groups));
 }
 
-Array<float> scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t third,
-                    std::int64_t members, std::int64_t order, std::int64_t tile, In<float> bias, In<float> linear,
-                    In<float> factors, In<float> R, In<float> M, In2<std::int32_t> start, In2<float> weight,
-                    int threads) {
-    const Model kind = model_of(model);
-    need(k >= 1 && third >= 0 && members >= 1 && threads >= 1,
-         "k, members and threads must be at least 1, third at least 0");
-    // Larger ones would overflow below before the sizes are compared.
-    need(third <= static_cast<std::int64_t>(factors.size()) && (members == 1 || members <= k),
-         "third and members do not fit to the vectors");
-    const Shape view = shape.view(kind, k, third, members, order, tile);
+// Parameters as scores read them, and the copies of those between fields.
+struct WeightArrays {
+    In<float> bias, linear, factors, R, M;
+};
+
+Array<float> scores(const ShapeData& shape, const ModelSettings& model, std::int64_t tile, const WeightArrays& arrays,
+                    In2<std::int32_t> start, In2<float> weight, int threads) {
+    const auto& [bias, linear, factors, R, M] = arrays;
+    need(threads >= 1, "threads must be at least 1");
+    // A larger one would overflow below before the sizes are compared.
+    need(model.third <= static_cast<std::int64_t>(factors.size()), "third is larger than the vectors");
+    const Model kind = model.model;
+    const Shape view = shape.view(model, tile);
     const auto n = static_cast<std::int64_t>(start.shape(0));
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
              static_cast<std::int64_t>(weight.shape(0)) == n &&
@@ -234,7 +231,7 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
     std::vector<float> out(static_cast<std::size_t>(n_outputs * n));
     {
         const nb::gil_scoped_release released;
-        score(shape, kind, k, third, members, order, tile, weights, data, n, threads, out.data());
+        score(shape, model, tile, weights, data, n, threads, out.data());
     }
     return give(std::move(out));
 }
@@ -248,27 +245,44 @@ void bind_engine(nb::module_& module) {
     nb::class_<Parameter>(module, "Parameter", "Some parameters and their optimizer state; nothing is copied.")
         .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
+    nb::class_<ModelSettings>(module, "ModelSettings", "A model and its sizes: see cpp/model.hpp.")
+        .def(nb::new_(&make_model), nb::kw_only(), nb::arg("name"), nb::arg("k"), nb::arg("third") = 0,
+             nb::arg("members") = 1, nb::arg("order") = 0, nb::arg("symmetric") = false);
+    nb::class_<Loss>(module, "Loss", "A loss and its parameter, 0 if it has none: see cpp/losses.hpp.")
+        .def(nb::new_(&loss_of), nb::arg("name"), nb::arg("parameter") = 0.0);
+    nb::class_<OptimizerSettings>(module, "OptimizerSettings", "See splinefm.model.optimizers.Optimizer.")
+        .def(nb::new_(&make_optimizer), nb::kw_only(), nb::arg("name"), nb::arg("beta1"), nb::arg("beta2"),
+             nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"));
+    nb::class_<BatchSizes>(module, "BatchSizes", "How the rows of a batch are divided: see splinefm.model.workspace.")
+        .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t>(), nb::kw_only(), nb::arg("tile"),
+             nb::arg("shard"), nb::arg("block"), nb::arg("batch_size"));
+    nb::class_<EngineArrays>(module, "EngineArrays",
+                             "Parameters with their optimizer state, the copies R and M of those between fields, and "
+                             "the step in which each feature was last active.")
+        .def(nb::init<Parameter, Parameter, Parameter, std::optional<Parameter>, std::optional<Parameter>, Out<float>,
+                      Out<float>, Out<std::int64_t>>(),
+             nb::kw_only(), nb::arg("bias"), nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(),
+             nb::arg("scales").none(), nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
-        .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"),
-             nb::arg("members"), nb::arg("order"), nb::arg("loss"), nb::arg("loss_parameter"), nb::arg("optimizer"),
-             nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"),
-             nb::arg("tile"), nb::arg("shard"), nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"),
-             nb::arg("number"), nb::arg("bias"), nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(),
-             nb::arg("scales").none(), nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
+        .def("__init__", &make_engine, nb::kw_only(), nb::arg("shape"), nb::arg("model"), nb::arg("loss"),
+             nb::arg("optimizer"), nb::arg("sizes"), nb::arg("arrays"), nb::arg("threads"), nb::arg("n_steps"))
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
              nb::arg("batch_size"),
              "A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.")
-        .def("set_penalty", &set_penalty, nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
+        .def("set_penalty", &set_penalty, nb::kw_only(), nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
              nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_third").noconvert(),
              nb::arg("l2_linear").noconvert(), nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(),
              nb::arg("signs").noconvert(), nb::arg("periodic").noconvert(), nb::arg("lengths").noconvert(),
              "Penalties on groups of features, which lie end to end.")
-        .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
+        .def_prop_ro("n_steps", [](const KeptEngine& self) { return self.engine->n_steps(); }, "Steps so far.");
     module.attr("MAX_SUMMED") = MAX_SUMMED;
-    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"), nb::arg("members"),
-               nb::arg("order"), nb::arg("tile"), nb::arg("bias").noconvert(), nb::arg("linear").noconvert(),
-               nb::arg("factors").noconvert(), nb::arg("R").noconvert(), nb::arg("M").noconvert(),
+    module.attr("losses") = loss_table();
+    nb::class_<WeightArrays>(module, "WeightArrays", "Parameters to score with, and the copies R and M.")
+        .def(nb::init<In<float>, In<float>, In<float>, In<float>, In<float>>(), nb::kw_only(),
+             nb::arg("bias").noconvert(), nb::arg("linear").noconvert(), nb::arg("factors").noconvert(),
+             nb::arg("R").noconvert(), nb::arg("M").noconvert());
+    module.def("score", &scores, nb::kw_only(), nb::arg("shape"), nb::arg("model"), nb::arg("tile"), nb::arg("weights"),
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
                "Scores of encoded rows with any parameters; those of several classes one class after the other.");
 }

@@ -178,7 +178,7 @@ std::int64_t encode_column(EncoderOwner& self, const In<double>& x, const In<std
                            const OutRows<std::int32_t>& start, const OutRows<float>& weight) {
     const FieldSlots slots = slots_of(self, static_cast<std::int64_t>(x.size()), widths, start, weight);
     const NumberField* const field = std::get_if<NumberField>(&self.encoder.field(0));
-    check(field && !field->windows.empty() && total(slots.widths) == field->most_terms(),
+    check(field && !field->windows.empty() && total(slots.widths) == field->max_terms(),
           "widths must be those of a field of numbers");
     const double* const values = numbers(x, "x");
     const nb::gil_scoped_release released;
@@ -211,7 +211,7 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     const Source source{row, columns, readers};
     check_source(self, columns, readers);
     self.finished = true;
-    Terms terms(self.encoder.most_terms());
+    Terms terms(self.encoder.max_terms());
     terms.keep_zeros = true;
     RowWorkspace workspace(self.encoder.n_fields());
     read_row(self, source, nullptr, MAX_FEATURES, workspace, terms);

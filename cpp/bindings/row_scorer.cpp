@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
+#include "bindings/row_params.hpp"
 #include "bindings/row_reader.hpp"
 #include "engine.hpp"
 #include "model_names.hpp"
-#include "scorer/checks.hpp"
 #include "scorer/slot_scores.hpp"
 
 namespace splinefm::bindings {
@@ -34,55 +34,25 @@ Link link_of(const std::string& name) {
     return static_cast<Link>(found - names.begin());
 }
 
-// A scorer for each bias; the other parameters come one class after the other.
-std::vector<RowScorer> make_outputs(const std::string& model, std::int64_t k, std::int64_t members, std::int64_t order,
-                                    const In2<float>& factors, const In<float>& linear, const In<float>& between,
-                                    const In<float>& bias, std::int64_t n_fields, std::int64_t end_feature,
-                                    const std::string& link = "score", double center = 0.0, double scale = 1.0) {
-    const std::size_t n_outputs = bias.size();
-    if (n_outputs == 0 || factors.shape(0) % n_outputs || between.size() % n_outputs)
-        throw nb::value_error("factors, linear and between must have the same size for every bias");
-    const auto n_features = static_cast<std::int64_t>(factors.shape(0) / n_outputs);
-    const auto n_between = static_cast<std::int64_t>(between.size() / n_outputs);
-    const auto width = static_cast<std::int64_t>(factors.shape(1));
-    if (static_cast<std::int64_t>(linear.size()) != static_cast<std::int64_t>(n_outputs) * n_features)
-        throw nb::value_error("linear must have a number per feature");
+// A scorer for each bias.
+std::vector<RowScorer> make_outputs(const ParamArrays& arrays, std::int64_t n_fields, std::int64_t end_feature,
+                                    const Prediction& prediction = {Link::none, 0.0, 1.0}) {
     std::vector<RowScorer> scorers;
-    for (std::size_t c = 0; c < n_outputs; ++c) {
-        const auto output = static_cast<std::int64_t>(c);
-        scorers.emplace_back(RowParams{
-            .model = scored_as(model_of(model)),
-            .k = k,
-            .width = width,
-            .order = order,
-            .members = members,
-            .n_fields = n_fields,
-            .n_features = n_features,
-            .factors = numbers(factors, "factors") + output * n_features * width,
-            .linear = numbers(linear, "linear") + output * n_features,
-            .between = numbers(between, "between") + output * n_between,
-            .bias = static_cast<double>(numbers(bias, "bias")[c]),
-            .link = link_of(link),
-            .center = center,
-            .scale = scale,
-        });
-    }
-    check_params(scorers.front().params, n_between, end_feature);
+    for (std::size_t output = 0; output < arrays.bias.size(); ++output)
+        scorers.emplace_back(params_of(arrays, n_fields, end_feature, output, prediction));
     return scorers;
 }
 
-Array<float> slot_scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t members,
-                         std::int64_t order, In2<float> factors, In<float> linear, In<float> between, In<float> bias,
-                         In2<std::int32_t> start, In2<float> weight, int threads) {
-    const std::vector<RowScorer> scorers =
-        make_outputs(model, k, members, order, factors, linear, between, bias, shape.n_fields(), shape.n_features());
+Array<float> slot_scores(const ShapeData& shape, const ParamArrays& params, In2<std::int32_t> start, In2<float> weight,
+                         int threads) {
+    const std::vector<RowScorer> scorers = make_outputs(params, shape.n_fields(), shape.n_features());
     const auto n = static_cast<std::int64_t>(start.shape(0));
     check(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
               static_cast<std::int64_t>(weight.shape(0)) == n &&
               static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
           "start and weight do not have the shape of the layout");
     check(threads >= 1, "threads must be at least 1");
-    const Shape view = shape.view(scorers.front().params.model, k, 0, 1, order, 4);
+    const Shape view = shape.view({scorers.front().params.model, params.k, 0, 1, params.order, false}, 4);
     const Slots slots{n, numbers(start, "start"), numbers(weight, "weight")};
     std::vector<float> out(scorers.size() * static_cast<std::size_t>(n));
     bool inside;
@@ -96,12 +66,11 @@ Array<float> slot_scores(const ShapeData& shape, const std::string& model, std::
 
 class ScorerOwner {
 public:
-    ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t members,
-                std::int64_t order, In2<float> factors, In<float> linear, In<float> between, In<float> bias,
-                const std::string& link, double center, double scale)
-        : encoder(encoder), factors(factors), linear(linear), between(between), n_outputs(bias.size()),
-          scorers(make_outputs(model, k, members, order, factors, linear, between, bias, encoder->encoder.n_fields(),
-                               encoder->encoder.end_feature(), link, center, scale)) {
+    ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const ParamArrays& params, const std::string& link,
+                double center, double scale)
+        : encoder(encoder), params(params), n_outputs(params.bias.size()),
+          scorers(make_outputs(params, encoder->encoder.n_fields(), encoder->encoder.end_feature(),
+                               {link_of(link), center, scale})) {
         if ((n_outputs > 1) != (link == "softmax")) throw nb::value_error("a softmax has a bias for every class");
         encoder->finished = true;
     }
@@ -197,7 +166,7 @@ private:
     };
 
     Workspace* make_workspace() const {
-        const std::int64_t most = encoder->encoder.most_terms();
+        const std::int64_t most = encoder->encoder.max_terms();
         const RowScorer& scorer = scorers.front();
         return new Workspace{RowWorkspace(encoder->encoder.n_fields()), std::vector<Terms>(AT_ONCE, Terms(most)),
                              std::vector<float>(scorer.workspace_size(most))};
@@ -209,8 +178,7 @@ private:
     }
 
     const std::shared_ptr<EncoderOwner> encoder;
-    const In2<float> factors;
-    const In<float> linear, between;
+    const ParamArrays params;
     const std::size_t n_outputs;  // classes of a softmax
     const std::vector<RowScorer> scorers;
     std::atomic<Workspace*> spare = nullptr;
@@ -219,21 +187,26 @@ private:
 }  // namespace
 
 void bind_row_scorer(nb::module_& module) {
-    module.def("score_slots", &slot_scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("members"),
-               nb::arg("order"), nb::arg("factors").noconvert(), nb::arg("linear").noconvert(),
-               nb::arg("between").noconvert(), nb::arg("bias").noconvert(), nb::arg("start").noconvert(),
-               nb::arg("weight").noconvert(), nb::arg("threads"),
-               "Scores of encoded rows, those of several classes one class after the other; parameters as for "
-               "RowScorer.");
+    nb::class_<ParamArrays>(module, "RowParams",
+                            "The parameters of a model as single rows are scored with them. The arrays are kept, not "
+                            "copied. k is 4 or a multiple of 8. With several biases, the other parameters come one "
+                            "class after the other.")
+        .def(
+            "__init__",
+            [](ParamArrays* self, const std::string& model, std::int64_t k, std::int64_t members, std::int64_t order,
+               In2<float> factors, In<float> linear, In<float> between, In<float> bias) {
+                new (self) ParamArrays{scored_as(model_of(model)), k, members, order, factors, linear, between, bias};
+            },
+            nb::kw_only(), nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"),
+            nb::arg("factors").noconvert(), nb::arg("linear").noconvert(), nb::arg("between").noconvert(),
+            nb::arg("bias").noconvert());
+    module.def("score_slots", &slot_scores, nb::kw_only(), nb::arg("shape"), nb::arg("params"),
+               nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
+               "Scores of encoded rows, those of several classes one class after the other.");
     nb::class_<ScorerOwner>(module, "RowScorer",
-                            "Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple "
-                            "of 8; `columns` and `readers` are those of RowEncoder. With several biases, the other "
-                            "parameters come one class after the other.")
-        .def(nb::init<std::shared_ptr<EncoderOwner>, const std::string&, std::int64_t, std::int64_t, std::int64_t,
-                      In2<float>, In<float>, In<float>, In<float>, const std::string&, double, double>(),
-             nb::arg("encoder"), nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"),
-             nb::arg("factors").noconvert(), nb::arg("linear").noconvert(), nb::arg("between").noconvert(),
-             nb::arg("bias").noconvert(), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
+                            "Raw values of one row -> its score; `columns` and `readers` are those of RowEncoder.")
+        .def(nb::init<std::shared_ptr<EncoderOwner>, const ParamArrays&, const std::string&, double, double>(),
+             nb::kw_only(), nb::arg("encoder"), nb::arg("params"), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              "The score of a row, or its prediction.")
         .def("scores", &ScorerOwner::scores, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),

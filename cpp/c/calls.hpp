@@ -25,9 +25,9 @@ inline constexpr std::size_t AT_ONCE = 8;
 // The memory of one call.
 struct sfm_workspace {
     explicit sfm_workspace(const splinefm::c::Plan& plan)
-        : found(plan.fields.size()), terms(plan.encoder.most_terms()), several(AT_ONCE, terms),
-          context(plan.encoder.most_terms()),
-          vectors(static_cast<std::size_t>(plan.outputs.front().workspace_size(plan.encoder.most_terms()))),
+        : found(plan.fields.size()), terms(plan.encoder.max_terms()), several(AT_ONCE, terms),
+          context(plan.encoder.max_terms()),
+          vectors(static_cast<std::size_t>(plan.outputs.front().workspace_size(plan.encoder.max_terms()))),
           row(plan.columns.size()), of_item(plan.columns.size()), field_of_item(plan.fields.size()),
           term_ptr(plan.fields.size() + 1), unit_ptr(plan.fields.size() + 1) {
         buffer.reserve(256);

@@ -53,7 +53,7 @@ Index::Index(const Image& image, const Plan& plan) {
     read_groups(cursor, image);
     const RowParams& params = plan.outputs.front().params;
     const std::int64_t products = cursor.integer(0, params.order);
-    const std::int64_t most = plan.encoder.most_terms() + params.n_fields + products + params.order + 4;
+    const std::int64_t most = plan.encoder.max_terms() + params.n_fields + products + params.order + 4;
     if (params.width > MAX_WORKSPACE / most) damaged("a context has too many terms");
     const std::int64_t length = cursor.integer(0, params.width * (params.n_fields + params.order));
     std::vector<char> of_context(of_items.size());

@@ -204,23 +204,22 @@ private:
         if ((n_outputs > 1) != (plan.link == "softmax")) damaged("a softmax has several outputs");
         const auto n_between = static_cast<std::int64_t>(between.size()) / n_outputs;
         for (std::int64_t c = 0; c < n_outputs; ++c)
-            plan.outputs.emplace_back(RowParams{.model = scored_as(model_of(plan.model)),
-                                                .k = k,
-                                                .width = width,
-                                                .order = order,
-                                                .members = members,
-                                                .n_fields = plan.encoder.n_fields(),
-                                                .n_features = n_features,
-                                                .factors = factors.data() + c * n_features * width,
-                                                .linear = linear.data() + c * n_features,
-                                                .between = between.data() + c * n_between,
-                                                .bias = static_cast<double>(bias[static_cast<std::size_t>(c)]),
-                                                .link = static_cast<Link>(link - links.begin()),
-                                                .center = center,
-                                                .scale = scale});
+            plan.outputs.emplace_back(
+                RowParams{.model = scored_as(model_of(plan.model)),
+                          .k = k,
+                          .width = width,
+                          .order = order,
+                          .members = members,
+                          .n_fields = plan.encoder.n_fields(),
+                          .n_features = n_features,
+                          .factors = factors.data() + c * n_features * width,
+                          .linear = linear.data() + c * n_features,
+                          .between = between.data() + c * n_between,
+                          .bias = static_cast<double>(bias[static_cast<std::size_t>(c)]),
+                          .prediction = {static_cast<Link>(link - links.begin()), center, scale}});
         const RowScorer& scorer = plan.outputs.front();
         check_params(scorer.params, n_between, std::max(end_feature, plan.encoder.end_feature()));
-        const std::int64_t most = plan.encoder.most_terms();
+        const std::int64_t most = plan.encoder.max_terms();
         // 8 rows at once, and vectors of one
         if (most > MAX_WORKSPACE / 64 || most > MAX_WORKSPACE / (k * (plan.encoder.n_fields() + 1)) ||
             k * (order + 1) > MAX_WORKSPACE)

@@ -108,13 +108,15 @@ template <int K, bool FIXED> ModelKernels of_model(Model model) {
     return {Kernel::score, Kernel::transpose_shard, Kernel::positions, Kernel::shard, Kernel::field, nullptr};
 }
 
-ModelKernels choose(Model model, std::int64_t k, std::int64_t third, std::int64_t members) {
+ModelKernels choose(const ModelSettings& settings) {
+    const Model model = settings.model;
+    const Index k = settings.k, third = settings.third, members = settings.members;
     if (model == Model::fwfm && third == k && members == 1) {  // as in the default model
         if (k == 8) return by_rows<HalvesFwFM, 16, true>(update_r<8, true>);
         if (k == 16) return by_rows<HalvesFwFM, 32, true>(update_r<16, true>);
     }
-    switch (third > 0 || (members > 1 && model == Model::fwfm) ? 0
-                                                               : k) {  // a piece of eight numbers belongs to one part
+    const bool has_parts = third > 0 || (members > 1 && model == Model::fwfm);
+    switch (has_parts ? 0 : k) {  // a piece of eight numbers belongs to one part
     case 4: return of_model<4, true>(model);
     case 8: return of_model<8, true>(model);
     case 16: return of_model<16, true>(model);

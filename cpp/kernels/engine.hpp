@@ -24,8 +24,7 @@ struct ModelKernels {
 };
 
 struct EngineKernels {
-    // For k numbers that meet in pairs and `third` that meet in triples, and for `members` parts of the k.
-    ModelKernels (*choose)(Model, std::int64_t k, std::int64_t third, std::int64_t members);
+    ModelKernels (*choose)(const ModelSettings&);
     // One of `SUMS` parts of the gradients between fields is added up over the first `n_shards` shards.
     void (*sum_shards)(const Memory&, std::int64_t n_shards, std::int64_t part);
     // The mean loss of a batch of n rows before the step, and the step of the bias.

@@ -41,59 +41,13 @@ inline void transpose(const Shape& shape, const Data& data, Index first, Index n
     if (wrong) __atomic_store_n(columns.wrong, 1, __ATOMIC_RELAXED);
 }
 
-// Weighted loss of a row, and its slope by the score over `total_weight`. The slope of a NaN is NaN for every loss.
-inline void set_slope(Loss loss, const Data& data, Index row, double score, double total_weight, const Work& work,
-                      Index index) {
-    const double y = data.y[row], sample_weight = data.sample_weight[row], over = score - y;
-    // What no case below sets stays NaN: an unknown kind of loss never trains as another one.
-    double value = NAN, slope = NAN;
-    switch (loss.kind) {  // without a default, so that the compiler names a kind that has no case
-    case LossKind::logistic: {
-        const double small = std::exp(-std::fabs(score));
-        value = (score > 0.0 ? score : 0.0) + std::log1p(small) - y * score;
-        slope = (score >= 0.0 ? 1.0 : small) / (1.0 + small) - y;
-        break;
-    }
-    case LossKind::poisson: {
-        const double prediction = std::exp(score);
-        value = prediction - y * score;
-        slope = prediction - y;
-        break;
-    }
-    case LossKind::gamma: {  // half the deviance
-        const double ratio = y * std::exp(-score);
-        value = ratio - 1.0 + score - std::log(y);
-        slope = 1.0 - ratio;
-        break;
-    }
-    case LossKind::tweedie: {  // half the deviance
-        const double first = 1.0 - loss.parameter, second = 2.0 - loss.parameter;
-        const double expected = std::exp(second * score), seen = y * std::exp(first * score);
-        const double best = y > 0.0 ? std::exp(second * std::log(y)) / (first * second) : 0.0;
-        value = expected / second - seen / first + best;
-        slope = expected - seen;
-        break;
-    }
-    case LossKind::quantile: {
-        const double above = 1.0 - loss.parameter, below = -loss.parameter;
-        value = (over > 0.0 ? above : below) * over;
-        slope = over > 0.0 ? above : over < 0.0 ? below : over;
-        break;
-    }
-    case LossKind::huber: {
-        const double delta = loss.parameter, size = std::fabs(over);
-        value = size <= delta ? 0.5 * over * over : delta * (size - 0.5 * delta);
-        slope = over > delta ? delta : over < -delta ? -delta : over;
-        break;
-    }
-    case LossKind::squared:
-        value = 0.5 * over * over;
-        slope = over;
-        break;
-    case LossKind::softmax: break;  // see `set_softmax`
-    }
-    work.losses[index] = sample_weight * value;
-    work.slopes[index] = static_cast<float>(sample_weight * slope / total_weight);
+// Weighted loss of a row, and its slope by the score over `total_weight`.
+inline void set_slope(const Loss& loss, const Data& data, Index row, double score, double total_weight,
+                      const Work& work, Index index) {
+    const double sample_weight = data.sample_weight[row];
+    const LossOfRow found = loss_of_row(loss, score, data.y[row]);
+    work.losses[index] = sample_weight * found.value;
+    work.slopes[index] = static_cast<float>(sample_weight * found.slope / total_weight);
 }
 
 // Weighted cross-entropy of a row, and its slopes p_c - [c = y] by the scores of all classes over `total_weight`. A

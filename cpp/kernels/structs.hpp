@@ -10,20 +10,13 @@
 
 #include <cstdint>
 
+#include "losses.hpp"
 #include "model.hpp"
 
 namespace splinefm {
 
 constexpr int MAX_SUMMED = 2048;  // fields with splines and at most this many features sum gradients in `Sums`
 constexpr int SUMS = 8;           // parts in which the gradients of shards are summed
-
-enum class LossKind { logistic, squared, poisson, gamma, tweedie, quantile, huber, softmax };
-
-// A loss and its parameter: the power of tweedie, the level of quantile, the threshold of huber.
-struct Loss {
-    LossKind kind;
-    double parameter;
-};
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row starts at a feature
 // from `lowest[w]` to `highest[w]`.
@@ -32,6 +25,7 @@ struct Shape {
     const std::int32_t *lowest, *highest;
     std::int64_t n_fields, n_units, n_windows, n_weights;
     std::int64_t k, paired, members, width, order, tile;
+    bool symmetric;
 };
 
 // The parameters as scores read them.

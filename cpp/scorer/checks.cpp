@@ -102,7 +102,7 @@ void check_cross(const CrossField& field, std::int64_t levels, std::int64_t numb
     check(field.first >= 0 && field.first <= MAX_FEATURES && field.n_cells >= 0 && field.n_cells <= MAX_FEATURES &&
               block <= MAX_FEATURES && field.first + field.n_cells * block <= MAX_FEATURES,
           "first must be a feature, and there may be 2^31 - 1 features");
-    check(field.most_terms() <= 1 << 20, "a row has too many products");
+    check(field.max_terms() <= 1 << 20, "a row has too many products");
 }
 
 void check_params(const RowParams& p, std::int64_t n_between, std::int64_t end) {

@@ -69,7 +69,7 @@ void encode_uniform(const NumberField& field, const double* x, std::int64_t begi
 }  // namespace
 
 std::int64_t encode_numbers(const NumberField& field, const double* x, const FieldSlots& slots) {
-    Terms terms(field.most_terms());
+    Terms terms(field.max_terms());
     const std::int64_t first = field.first + static_cast<std::int64_t>(field.rules.size()) + field.has_missing;
     for (const BasisWindow& window : field.windows) window.add_terms(0.0, first, terms);
     const Writer writer(slots, terms);
@@ -105,7 +105,7 @@ std::int64_t encode_products(const CrossField& field, const std::int32_t* cells,
     std::size_t n_numbers = 0;
     for (const CrossPart& part : field.parts)
         if (const NumberField* const number = std::get_if<NumberField>(&part)) numbers[n_numbers++] = number;
-    Terms terms(field.most_terms());
+    Terms terms(field.max_terms());
     field.add_terms(0, u.data(), terms);
     const Writer writer(slots, terms);
     for (std::int64_t i = 0; i < slots.n; ++i) {

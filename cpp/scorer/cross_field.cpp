@@ -9,7 +9,7 @@
 namespace splinefm {
 namespace {
 
-constexpr std::int64_t TOO_MANY = std::int64_t{1} << 40;  // products that no row may have
+constexpr std::int64_t MAX_PRODUCTS = std::int64_t{1} << 40;  // products that no row may have
 
 template <class Feature> std::uint64_t mixed(const Feature* combination, std::int64_t parts) {
     std::uint64_t key = 0;
@@ -74,14 +74,14 @@ std::int64_t CrossField::n_terms() const {
     for (std::int64_t level = 0; level < n_levels(); ++level) {
         std::int64_t product = 1;
         for (const CrossPart& part : parts)
-            if (const NumberField* const number = std::get_if<NumberField>(&part); number && product < TOO_MANY)
+            if (const NumberField* const number = std::get_if<NumberField>(&part); number && product < MAX_PRODUCTS)
                 product *= number->windows[level].functions;
         total += product;
     }
     return total;
 }
 
-std::int64_t CrossField::most_terms() const {
+std::int64_t CrossField::max_terms() const {
     std::int64_t widest = 0;
     for (const CrossPart& part : parts)
         if (const NumberField* const number = std::get_if<NumberField>(&part))

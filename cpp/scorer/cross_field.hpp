@@ -65,8 +65,8 @@ struct CrossField {
     std::int64_t n_levels() const;
     // Features per cell.
     std::int64_t block() const;
-    std::int64_t n_terms() const;     // of a row with a cell
-    std::int64_t most_terms() const;  // those, and what they are made of until they are done
+    std::int64_t n_terms() const;    // of a row with a cell
+    std::int64_t max_terms() const;  // those, and what they are made of until they are done
     std::int64_t end_feature() const { return first + n_cells * block(); }
 
     // The cell of the features of the names, or -1; 0 where there are no names.

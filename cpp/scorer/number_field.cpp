@@ -162,7 +162,7 @@ void BasisWindow::add_terms(double u, std::int64_t first, Terms& terms) const {
     }
 }
 
-std::int64_t NumberField::most_terms() const {
+std::int64_t NumberField::max_terms() const {
     std::int64_t most = 0;
     for (const BasisWindow& window : windows) most += window.functions;
     return std::max<std::int64_t>(most, 1);

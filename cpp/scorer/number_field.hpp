@@ -76,7 +76,7 @@ struct NumberField {
     Pieces pieces;     // no knots: windows take x
     std::vector<BasisWindow> windows;
 
-    std::int64_t most_terms() const;
+    std::int64_t max_terms() const;
     std::int64_t end_feature() const;
 
     static constexpr std::int64_t ORDINARY = -1, REFUSED = -2;

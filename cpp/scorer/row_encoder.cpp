@@ -12,11 +12,11 @@ std::int64_t end_feature(const Names& names) {
 }
 
 struct MostTerms {
-    std::int64_t operator()(const NumberField& field) const { return field.most_terms(); }
+    std::int64_t operator()(const NumberField& field) const { return field.max_terms(); }
     std::int64_t operator()(const CategoryField&) const { return 1; }
     std::int64_t operator()(const ListField& field) const { return std::max<std::int64_t>(field.length, 1); }
     std::int64_t operator()(const GivenField& field) const { return field.length; }
-    std::int64_t operator()(const CrossField& field) const { return field.most_terms(); }
+    std::int64_t operator()(const CrossField& field) const { return field.max_terms(); }
 };
 
 struct EndFeature {
@@ -47,9 +47,9 @@ void RowEncoder::add(RowField field) {
 bool RowEncoder::add(BasisWindow window) {
     NumberField* const field = fields.empty() ? nullptr : std::get_if<NumberField>(&fields.back());
     if (!field) return false;
-    n_terms -= field->most_terms();
+    n_terms -= field->max_terms();
     field->windows.push_back(std::move(window));
-    n_terms += field->most_terms();
+    n_terms += field->max_terms();
     n_features = std::max(n_features, field->end_feature());
     return true;
 }

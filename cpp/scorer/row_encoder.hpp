@@ -45,7 +45,7 @@ public:
     int n_values() const { return value_ptr.back(); }
     // Fields of one name each and crosses, whose features are looked up first.
     const std::vector<int>& categories() const { return category_fields; }
-    std::int64_t most_terms() const { return n_terms; }
+    std::int64_t max_terms() const { return n_terms; }
     // One past the last feature of the fields.
     std::int64_t end_feature() const { return n_features; }
 

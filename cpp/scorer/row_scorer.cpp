@@ -8,9 +8,9 @@
 
 namespace splinefm {
 
-std::int64_t RowScorer::workspace_size(std::int64_t most_terms) const {
+std::int64_t RowScorer::workspace_size(std::int64_t max_terms) const {
     const std::int64_t n = params.n_fields;
-    const std::int64_t vectors = params.model == Model::ffm ? most_terms * n + n : most_terms;
+    const std::int64_t vectors = params.model == Model::ffm ? max_terms * n + n : max_terms;
     return params.k * std::max(vectors, params.order + 1);
 }
 
@@ -60,7 +60,7 @@ double RowScorer::score(const Terms& terms, float* workspace) const {
 }
 
 double RowScorer::predict(double score) const {
-    switch (params.link) {
+    switch (params.prediction.link) {
     case Link::none: return score;
     case Link::logistic: {
         const double small = std::exp(-std::abs(score));
@@ -71,7 +71,7 @@ double RowScorer::predict(double score) const {
     case Link::softmax: break;
     case Link::log: score = std::exp(std::min(score, 700.0)); break;
     }
-    return params.center + params.scale * score;
+    return params.prediction.center + params.prediction.scale * score;
 }
 
 void to_probabilities(double* scores, std::size_t n) {

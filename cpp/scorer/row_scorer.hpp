@@ -11,14 +11,19 @@ namespace splinefm {
 
 enum class Link { none, logistic, identity, log, softmax };
 
+// How a prediction follows from a score: center + scale link(score).
+struct Prediction {
+    Link link;
+    double center, scale;
+};
+
 // Parameters that the caller owns.
 struct RowParams {
     Model model;
     std::int64_t k, width, order, members, n_fields, n_features;
     const float *factors, *linear, *between;
     double bias;
-    Link link;
-    double center, scale;  // a prediction is center + scale link(score)
+    Prediction prediction;
 };
 
 class RowScorer {
@@ -26,7 +31,7 @@ public:
     explicit RowScorer(RowParams params) : params(params) {}
 
     // Size of the workspace that a kernel needs to score a row of at most this many terms.
-    std::int64_t workspace_size(std::int64_t most_terms) const;
+    std::int64_t workspace_size(std::int64_t max_terms) const;
 
     // Prefetch the parameters of a feature.
     void fetch(std::int64_t row) const {

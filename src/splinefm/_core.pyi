@@ -88,26 +88,60 @@ class Parameter:
 
     def __init__(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], m: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], v: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], average: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
+class ModelSettings:
+    """A model and its sizes: see cpp/model.hpp."""
+
+    def __init__(self, *, name: str, k: int, third: int = 0, members: int = 1, order: int = 0, symmetric: bool = False) -> None: ...
+
+class Loss:
+    """A loss and its parameter, 0 if it has none: see cpp/losses.hpp."""
+
+    def __init__(self, name: str, parameter: float = 0.0) -> None: ...
+
+class OptimizerSettings:
+    """See splinefm.model.optimizers.Optimizer."""
+
+    def __init__(self, *, name: str, beta1: float, beta2: float, eps: float, weight_decay: float, ema: float) -> None: ...
+
+class BatchSizes:
+    """How the rows of a batch are divided: see splinefm.model.workspace."""
+
+    def __init__(self, *, tile: int, shard: int, block: int, batch_size: int) -> None: ...
+
+class EngineArrays:
+    """
+    Parameters with their optimizer state, the copies R and M of those between fields, and the step in which each feature was last active.
+    """
+
+    def __init__(self, *, bias: Parameter, linear: Parameter, factors: Parameter, between: Parameter | None, scales: Parameter | None, R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], last: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
 class Engine:
     """Steps of an optimizer; see splinefm.model.cpu.CpuEngine."""
 
-    def __init__(self, shape: Shape, model: str, k: int, third: int, members: int, order: int, loss: str, loss_parameter: float, optimizer: str, beta1: float, beta2: float, eps: float, weight_decay: float, ema: float, tile: int, shard: int, block: int, batch_size: int, threads: int, number: int, bias: Parameter, linear: Parameter, factors: Parameter, between: Parameter | None, scales: Parameter | None, R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], last: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+    def __init__(self, *, shape: Shape, model: ModelSettings, loss: Loss, optimizer: OptimizerSettings, sizes: BatchSizes, arrays: EngineArrays, threads: int, n_steps: int) -> None: ...
 
     def steps(self, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], sample_weight: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rates: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], batch_size: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
         """
         A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.
         """
 
-    def set_penalty(self, group_ptr: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], l2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], l2_third: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], l2_linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], smoothness: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], periodic: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+    def set_penalty(self, *, group_ptr: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], l2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], l2_third: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], l2_linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], smoothness: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], periodic: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
         """Penalties on groups of features, which lie end to end."""
 
     @property
-    def number(self) -> int:
+    def n_steps(self) -> int:
         """Steps so far."""
 
 MAX_SUMMED: int = 2048
 
-def score(shape: Shape, model: str, k: int, third: int, members: int, order: int, tile: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
+losses: dict[str, tuple[float, float]]
+
+class WeightArrays:
+    """Parameters to score with, and the copies R and M."""
+
+    def __init__(self, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+def score(*, shape: Shape, model: ModelSettings, tile: int, weights: WeightArrays, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
     """
     Scores of encoded rows with any parameters; those of several classes one class after the other.
     """
@@ -226,18 +260,32 @@ class JsonColumns:
         The rows of a body, or None where a decoder should look at it: it is no {"rows": [..]} or {"columns": {..}}, a row has other columns, there are none or more than `most`, or it is no JSON.
         """
 
-class ContextSide:
+class ContextSlots:
     """
-    Encoded contexts -> queries and constants. The layout is that of the context's fields, with numbers of the fields and starts among all fields; parameters as for RowScorer. A map has rows (to, from, numbers that it makes, numbers of a matrix that it takes or 0, first weight).
+    The layout of a context's fields, with numbers of the fields and starts among all fields of the model.
     """
 
-    def __init__(self, weight_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_unit: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit_field: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, n_fields: int, products: int, blocks: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], length: int) -> None: ...
+    def __init__(self, *, weight_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_unit: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit_field: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_fields: int, n_features: int) -> None: ...
+
+class QueryMap:
+    """
+    The linear map to a query of `length` numbers. `blocks` has rows (to, from, numbers that it makes, numbers of a matrix that it takes or 0, first weight).
+    """
+
+    def __init__(self, *, blocks: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], products: int, length: int) -> None: ...
+
+class ContextSide:
+    """Encoded contexts -> queries and constants."""
+
+    def __init__(self, *, slots: ContextSlots, params: RowParams, map: QueryMap) -> None: ...
 
     def queries(self, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], constants: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> bool:
         """Write queries and constants; whether all numbers are finite."""
 
 def map_queries(blocks: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
-    """out[i] = the linear map of queries[i]; a map as for ContextSide."""
+    """
+    out[i] = the linear map of queries[i]; blocks and weights as for QueryMap.
+    """
 
 def cell_places(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
     """
@@ -292,17 +340,24 @@ class RowEncoder:
         Features and weights of terms; where the terms of units end, after a zero; fields of units.
         """
 
-def score_slots(shape: Shape, model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
+class RowParams:
     """
-    Scores of encoded rows, those of several classes one class after the other; parameters as for RowScorer.
+    The parameters of a model as single rows are scored with them. The arrays are kept, not copied. k is 4 or a multiple of 8. With several biases, the other parameters come one class after the other.
+    """
+
+    def __init__(self, *, model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+def score_slots(*, shape: Shape, params: RowParams, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
+    """
+    Scores of encoded rows, those of several classes one class after the other.
     """
 
 class RowScorer:
     """
-    Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple of 8; `columns` and `readers` are those of RowEncoder. With several biases, the other parameters come one class after the other.
+    Raw values of one row -> its score; `columns` and `readers` are those of RowEncoder.
     """
 
-    def __init__(self, encoder: RowEncoder, model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], link: str, center: float, scale: float) -> None: ...
+    def __init__(self, *, encoder: RowEncoder, params: RowParams, link: str, center: float, scale: float) -> None: ...
 
     def score(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> float:
         """The score of a row, or its prediction."""

@@ -271,7 +271,7 @@ def test_targets_that_are_no_class_are_refused_before_a_step(bad):
     engine = CpuEngine(FM(4), slots.layout, stacked_params(FM(4), slots.layout), "softmax", threads=1)
     with pytest.raises(ValueError, match="integers from 0 to 2, got"):
         engine.step(slots, y, weight)
-    assert engine.number == 0
+    assert engine.n_steps == 0
 
 
 def test_classes_without_softmax_and_softmax_without_classes_are_refused():

@@ -65,7 +65,7 @@ def test_steps_are_those_of_the_cpu_engine(model, name, n_outputs):
         assert_same(engines[1].params(), engines[0].params(), rtol=1e-4, atol=1e-5)
         averages = [engine.params(averaged=True) for engine in engines]
         assert_same(averages[1], averages[0], rtol=1e-4, atol=1e-5)
-    assert engines[0].number == engines[1].number == 3
+    assert engines[0].n_steps == engines[1].n_steps == 3
     for key, state in engines[0].state.items():
         for part in ("m", "v", "average"):
             found = getattr(engines[1].state[key], part)
@@ -118,8 +118,8 @@ def test_a_wrong_call_changes_nothing():
         ((slots, y, weight[1:], rows, rates), ValueError, "a number for every row"),
         ((slots, y, nan, rows, rates), ValueError, "finite and at least 0; those of a batch sum to nan"),
         ((slots, y, -weight, rows, rates), ValueError, "finite and at least 0"),
-        ((slots, y, weight, rows + 1, rates), IndexError, "rows that are not there"),
-        ((slots, y, weight, rows - 1, rates), IndexError, "rows that are not there"),
+        ((slots, y, weight, rows + 1, rates), IndexError, "row index is out of range"),
+        ((slots, y, weight, rows - 1, rates), IndexError, "row index is out of range"),
         ((slots, y, weight, rows, rates[1:]), ValueError, "every batch needs a learning rate"),
     ]
     for arguments, kind, message in wrong:
@@ -127,7 +127,7 @@ def test_a_wrong_call_changes_nothing():
             engine.steps(*arguments)
     with pytest.raises(ValueError, match="outside of the field"):
         engine.scores(wrong[0][0][0])
-    assert engine.number == 0
+    assert engine.n_steps == 0
     assert_same(engine.params(), before)
 
 
@@ -139,7 +139,7 @@ def test_targets_that_are_no_class_are_refused(bad):
     engine = TorchEngine(FM(4), slots.layout, stacked(FM(4), slots.layout, 3), "softmax", device="cpu")
     with pytest.raises(ValueError, match="integers from 0 to 2, got"):
         engine.step(slots, y, np.ones(len(y)))
-    assert engine.number == 0
+    assert engine.n_steps == 0
 
 
 def test_settings_that_do_not_fit_are_refused():

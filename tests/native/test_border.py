@@ -25,10 +25,18 @@ def context_side(
     weight_ptr, window_unit, unit_field, linear, between, weights, factors=FACTORS, blocks=BLOCKS, **other
 ):
     """Two fields of three; the second has two windows."""
-    sizes = {"n_fields": 3, "products": 1, "length": 4, "k": 4, "members": 1, "order": 2, **other}
+    sizes = {"n_fields": 3, "products": 1, "length": 4, "k": 4, "members": 1, "order": 2, "model": "fwfm", **other}
+
+    def chosen(*names):
+        return {name: sizes[name] for name in names}
+
     arrays = {"weight_ptr": weight_ptr, "window_unit": window_unit, "unit_field": unit_field}
-    params = {"factors": factors, "linear": linear, "between": between, "bias": 0.5, "model": "fwfm"}
-    return _core.ContextSide(**arrays, **params, **sizes, blocks=blocks, weights=weights)
+    params = {"factors": factors, "linear": linear, "between": between, "bias": np.array([0.5], np.float32)}
+    return _core.ContextSide(
+        slots=_core.ContextSlots(**arrays, **chosen("n_fields"), n_features=len(factors)),
+        params=_core.RowParams(**params, **chosen("model", "k", "members", "order")),
+        map=_core.QueryMap(blocks=blocks, weights=weights, **chosen("products", "length")),
+    )
 
 
 OF_CONTEXT = [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model import cpu
+from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family.field_aware import FFM
 from splinefm.model.family.field_matrixed import FmFM
@@ -24,6 +24,7 @@ from support import examples
 LAYOUT = SlotLayout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
 MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
 N = 20
+NONE = np.zeros(0, np.float32)
 
 
 def make_slots(seed: int = 0, n: int = N) -> Slots:
@@ -71,9 +72,8 @@ def test_parameters_of_losses_out_of_range_are_refused(loss, parameter):
 
 
 @pytest.mark.parametrize("loss", ["hinge", "", "Squared", "squared ", "squared\0"])
-def test_unknown_losses_are_refused_by_the_compiled_module_itself(loss, monkeypatch):
+def test_unknown_losses_are_refused(loss):
     params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
-    monkeypatch.setattr(cpu, "LOSSES", (loss,))  # which refuses them before
     with pytest.raises(ValueError, match=r"loss must be one of logistic, squared, .*, softmax, got"):
         CpuEngine(FM(4), LAYOUT, params, loss)
 
@@ -110,7 +110,7 @@ def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
     before = engine.params()
     with pytest.raises(ValueError, match="outside of the field"):
         engine.core.steps(**arguments(slots))
-    assert engine.number == 0  # not even the batches before made a step
+    assert engine.n_steps == 0  # not even the batches before made a step
     for name, values in engine.params().items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
     with pytest.raises(ValueError, match="outside of the field"):
@@ -127,17 +127,17 @@ def test_one_wrong_row_among_many_is_found_before_the_first_step(model, monkeypa
     before = engine.params()
     with pytest.raises(ValueError, match="outside of the field"):
         engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n), rates)
-    assert engine.number == 0
+    assert engine.n_steps == 0
     for name, values in engine.params().items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
     engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n - 1), rates)  # rows that are not asked for do not matter
-    assert engine.number == len(rates)
+    assert engine.n_steps == len(rates)
 
 
 @pytest.mark.parametrize("row", [-1, N, 2**40])
 def test_rows_that_are_not_there_are_refused(row):
     rows = arguments(make_slots()) | {"rows": np.array([0, row])}
-    with pytest.raises(IndexError, match="not there"):
+    with pytest.raises(IndexError, match="out of range"):
         make_engine().core.steps(**rows)
 
 
@@ -177,7 +177,7 @@ def test_penalties_that_do_not_fit_are_refused():
     )
     for one in wrong:
         with pytest.raises(ValueError, match=r"group|order"):
-            engine.core.set_penalty(*one)
+            engine.core.set_penalty(**one._asdict())
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -188,38 +188,45 @@ def test_smoothness_may_come_later(model):
     assert np.isfinite(losses).all()
 
 
-def test_parameters_of_another_size_are_refused():
-    none = np.zeros(0, np.float32)
-    values = {name: np.zeros(n, np.float32) for name, n in (("bias", 1), ("linear", 14), ("factors", 56))}
+def score(values, R=NONE, tile=64, **model):
     slots = make_slots()
+    weights = _core.WeightArrays(**values, R=R, M=NONE)
+    return _core.score(
+        shape=make_shape(LAYOUT),
+        model=_core.ModelSettings(**model),
+        tile=tile,
+        weights=weights,
+        start=slots.start,
+        weight=slots.weight,
+        threads=1,
+    )
+
+
+def test_parameters_of_another_size_are_refused():
+    values = {name: np.zeros(n, np.float32) for name, n in (("bias", 1), ("linear", 14), ("factors", 56))}
     for name, size in (("bias", 2), ("linear", 13), ("factors", 55), ("factors", 57)):
         wrong = values | {name: np.zeros(size, np.float32)}
         with pytest.raises(ValueError, match="sizes"):
-            _core.score(
-                make_shape(LAYOUT), "fm", 4, 0, 1, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1
-            )
+            score(wrong, name="fm", k=4)
     for k, tile in ((3, 64), (12, 64), (4, 3), (4, 0)):
         wrong = values | {"factors": np.zeros(14 * k, np.float32)}
         with pytest.raises(ValueError, match=r"k must|tile"):
-            _core.score(
-                make_shape(LAYOUT), "fm", k, 0, 1, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1
-            )
+            score(wrong, name="fm", k=k, tile=tile)
     wrong_sizes = [("fwfm", 8, 4, 1), ("fwfm", 4, 8, 1), ("fwfm", 8, -8, 1), ("fm", 8, 8, 1)]
     wrong_sizes += [("fwfm", 8, 0, 2), ("fm", 16, 0, 2), ("fwfm", 16, 0, 0), ("fwfm", 16, 0, 2**60)]
     wrong_sizes += [("fm", 16, 0, 2)]  # means of others have one member with longer vectors
     for model, k, third, members in wrong_sizes:
         wrong = values | {"factors": np.zeros(14 * max(k + third, 0), np.float32)}
         R = np.zeros(64, np.float32)
-        rows = slots.start, slots.weight
         with pytest.raises(ValueError, match=r"third|triples|members|sizes"):
-            _core.score(make_shape(LAYOUT), model, k, third, members, 0, 64, *wrong.values(), R, none, *rows, 1)
+            score(wrong, R, name=model, k=k, third=third, members=members)
 
 
 @pytest.mark.parametrize("members", [-1, 0, 2, 3, 17, 2**60])
 @pytest.mark.parametrize("model", [FwFM(16), FM(16), LowRankFwFM(16), FmFM(16)], ids=str)
 def test_members_that_do_not_fit_are_refused(model, members, monkeypatch):
-    make = cpu.CompiledEngine
-    monkeypatch.setattr(cpu, "CompiledEngine", lambda *given: make(*given[:4], members, *given[5:]))
+    make = _core.ModelSettings
+    monkeypatch.setattr(workspace, "ModelSettings", lambda **given: make(**(given | {"members": members})))
     with pytest.raises(ValueError, match=r"members|another size|too short"):
         CpuEngine(model, LAYOUT, init_params(model, LAYOUT, np.random.default_rng(0)))
 

@@ -50,11 +50,12 @@ def made(n_rows=6, k=4, **change):
     encoder.add_names(*strings("a", "b"), 4, ASK, 0)
     rng = np.random.default_rng(0)
     factors = rng.normal(size=(n_rows, abs(k))).astype(np.float32)
-    spec = {"encoder": encoder, "model": "fm", "k": k, "members": 1, "order": 2, "factors": factors}
-    spec |= {"linear": np.arange(n_rows, dtype=np.float32), "between": np.ones(4, np.float32)}
-    return _core.RowScorer(
-        **(spec | {"bias": np.array([0.5], np.float32), "link": "logistic", "center": 0.0, "scale": 1.0} | change)
-    )
+    params = {"model": "fm", "k": k, "members": 1, "order": 2, "factors": factors}
+    params |= {"linear": np.arange(n_rows, dtype=np.float32), "between": np.ones(4, np.float32)}
+    params |= {"bias": np.array([0.5], np.float32)}
+    spec = {"encoder": encoder, "link": "logistic", "center": 0.0, "scale": 1.0}
+    params |= {name: change.pop(name) for name in params if name in change}
+    return _core.RowScorer(**(spec | {"params": _core.RowParams(**params)} | change))
 
 
 COLUMNS = ("x", "c")

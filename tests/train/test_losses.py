@@ -17,9 +17,10 @@ from sklearn.metrics import (
     mean_tweedie_deviance,
 )
 
+from splinefm import _core
 from splinefm.fit.evaluation import measure
+from splinefm.train.losses import FORMULAS, Loss, as_loss, weighted_quantile
 from splinefm.train.losses import LOSSES as ALL
-from splinefm.train.losses import Loss, as_loss, weighted_quantile
 from splinefm.train.target_summary import TargetSummary
 from support import examples
 
@@ -201,6 +202,12 @@ def test_a_fitted_squared_loss_does_not_see_the_unit(problem, factor, shift):
     weight = np.append(weight, [1.0, 1.0])
     first, other = Loss("squared").fit(y, weight), Loss("squared").fit(factor * y + shift, weight)
     np.testing.assert_allclose(other.standardize(factor * y + shift), first.standardize(y), atol=1e-8)
+
+
+def test_the_compiled_loops_and_the_formulas_have_the_same_losses_and_parameters():
+    assert tuple(_core.losses) == ALL == tuple(FORMULAS)
+    for name, (low, high) in _core.losses.items():
+        assert (FORMULAS[name].named is not None) == (low < high), name
 
 
 @pytest.mark.parametrize("name", LOSSES)

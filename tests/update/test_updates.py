@@ -87,7 +87,7 @@ class TestSeries:
         for number, rows in enumerate(hours(3)):
             loss = learner.update(rows, "click", sample_weight="w")
             report = sf.update_model(path, rows, "click", sample_weight="w", guard=None, threads=2)
-            assert (report.loss, report.continued, report.steps) == (loss, number > 0, learner.engine.number)
+            assert (report.loss, report.continued, report.steps) == (loss, number > 0, learner.engine.n_steps)
             assert same(sf.load(path), learner.fitted())
         assert learner.encoder == sf.load(path).encoder
         assert report.new_features > 0 and report.rows == 400
@@ -117,7 +117,7 @@ class TestSeries:
         assert learner.encoder.n_rows == fitted.encoder.n_rows + learned
         plain = sf.Learner(fitted)
         steps = [plain.update(rows, "click") for rows in hours(3)]
-        assert learner.engine.number >= plain.engine.number  # the held-out rows are steps of their own
+        assert learner.engine.n_steps >= plain.engine.n_steps  # the held-out rows are steps of their own
         assert learner.history[-1].train_loss == pytest.approx(steps[-1], abs=0.02)
         assert learner.history[-1].validation_loss == learner.verdict.after.loss
 
@@ -212,7 +212,7 @@ class TestFiles:
             with pytest.raises(Crash):
                 learner.save(path)
         found = sf.Learner.load(path)
-        assert found.engine.number > 0, "the state is lost"
+        assert found.engine.n_steps > 0, "the state is lost"
         if not same(found.fitted(), new):
             assert same(found.fitted(), old)
             found.update(hour(2), "click")
@@ -505,7 +505,7 @@ def test_updates_take_as_many_steps_from_every_source(fitted, tmp_path):
     for source in sources:
         learner = sf.Learner(fitted, TRAINING)
         learner.update(source, "click")
-        found.append((learner.engine.number, learner.fitted()))
+        found.append((learner.engine.n_steps, learner.fitted()))
     assert found[0][0] > 50
     assert all(number == found[0][0] and same(model, found[0][1]) for number, model in found)
 

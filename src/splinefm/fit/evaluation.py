@@ -30,16 +30,6 @@ ROWS = 65_536
 """Rows of the table that are in memory at the same time."""
 
 
-# What the metrics of losses are that have one of their own.
-_OWN = {
-    "poisson": "mean Poisson loss, rate - y log(rate); lower is better",
-    "gamma": "mean gamma deviance, 2 (log(mean / y) + y / mean - 1); lower is better",
-    "tweedie": "mean Tweedie deviance of power {0.power:g}; lower is better",
-    "quantile": "mean pinball loss of quantile {0.quantile:g}, in the unit of the target; lower is better",
-    "huber": "mean Huber loss with delta {1:.6g}; lower is better",
-}
-
-
 class Measured(NamedTuple):
     """A metric; its value is NaN if these rows do not determine it."""
 
@@ -233,11 +223,9 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
         )
         yield metric("AUC", metrics.auc, "probability that a positive row ranks above a negative one")
     else:
-        if loss.name in _OWN:
+        if meaning := loss.metric_meaning:
             value = float(np.average(loss.value(loss.standardize(y), score), weights=weight))
-            yield Measured(
-                loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss, loss.parameter * loss.scale)
-            )
+            yield Measured(loss.metric_name, loss.metric(value), meaning)
         if loss.quantile is not None:
             yield metric(
                 "coverage", metrics.coverage, f"share of targets up to the prediction; {loss.quantile:g} is best"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from splinefm import _core
 from splinefm._arrays import Float32Array
-from splinefm._core import Engine as CompiledEngine
-from splinefm._core import Parameter, Shape, score
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.engine import Engine
@@ -18,11 +17,9 @@ from splinefm.model.family.parameters import by_output, check_model_memory, coun
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import TABLES, predict_scores
 from splinefm.model.workspace import (
-    LOSSES,
     Float32,
     Float64,
     Int64,
-    Kind,
     OptimizerState,
     OptimizerStates,
     Penalty,
@@ -82,10 +79,8 @@ class CpuEngine(Engine):
     ) -> None:
         self.n_outputs = count_outputs(params)
         check_model_memory(model, layout, self.n_outputs)
-        if loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
-        self.model, self.loss, self.batch_size = model, loss, batch_size
-        self.loss_parameter = loss_parameter
+        self._loss = _core.Loss(loss, loss_parameter)
+        self.model, self.batch_size = model, batch_size
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
         self.kind = kind_of(model, len(layout.fields))
@@ -94,7 +89,7 @@ class CpuEngine(Engine):
         self._set(layout, padded, self._make_states(padded), groups, 0)
 
     def _set(
-        self, layout: SlotLayout, padded: Params, states: OptimizerStates, groups: list[list[Group]], number: int
+        self, layout: SlotLayout, padded: Params, states: OptimizerStates, groups: list[list[Group]], n_steps: int
     ) -> None:
         """Set parameters and optimizer state, and allocate the workspace of batches.
 
@@ -106,31 +101,33 @@ class CpuEngine(Engine):
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)
-        self.core = CompiledEngine(
-            self._shape,
-            self.kind.name,
-            self.kind.paired,
-            self.kind.padded_third,
-            self.kind.members,
-            self.kind.order,
-            self.loss,
-            self.loss_parameter,
-            self.optimizer.name,
-            *(self.optimizer.beta1, self.optimizer.beta2) if self.optimizer.name == "adamw" else (0.0, 0.0),
-            self.optimizer.eps,
-            self.optimizer.weight_decay,
-            self.optimizer.ema,
-            *self.sizes,
-            self.batch_size,
-            self.threads,
-            number,
-            self._parameter("bias"),
-            self._parameter("linear"),
-            self._parameter("factors"),
-            None if between is None else self._parameter(between),
-            self._parameter("field_scales") if "field_scales" in padded else None,
-            *self._copies,
-            states["factors"].last,
+        R, M = self._copies
+        optimizer = self.optimizer
+        self.core = _core.Engine(
+            shape=self._shape,
+            model=self.kind.settings,
+            loss=self._loss,
+            optimizer=_core.OptimizerSettings(
+                name=optimizer.name,
+                beta1=optimizer.beta1 if optimizer.name == "adamw" else 0.0,
+                beta2=optimizer.beta2 if optimizer.name == "adamw" else 0.0,
+                eps=optimizer.eps,
+                weight_decay=optimizer.weight_decay,
+                ema=optimizer.ema,
+            ),
+            sizes=_core.BatchSizes(**self.sizes._asdict(), batch_size=self.batch_size),
+            arrays=_core.EngineArrays(
+                bias=self._parameter("bias"),
+                linear=self._parameter("linear"),
+                factors=self._parameter("factors"),
+                between=None if between is None else self._parameter(between),
+                scales=self._parameter("field_scales") if "field_scales" in padded else None,
+                R=R,
+                M=M,
+                last=states["factors"].last,
+            ),
+            threads=self.threads,
+            n_steps=n_steps,
         )
         self.set_penalty(make_penalty(layout, groups))
 
@@ -142,19 +139,19 @@ class CpuEngine(Engine):
         cut = self.kind.cut(name, values)
         return cut if self.n_outputs > 1 else cut[0]
 
-    def _parameter(self, name: str) -> Parameter:
+    def _parameter(self, name: str) -> _core.Parameter:
         state = self._states[name]
-        return Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
+        return _core.Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
         """Change the penalties; the groups of features stay."""
         self.penalty = penalty
-        self.core.set_penalty(*penalty)
+        self.core.set_penalty(**penalty._asdict())
 
     @property
-    def number(self) -> int:
+    def n_steps(self) -> int:
         """Steps so far."""
-        return self.core.number
+        return self.core.n_steps
 
     @property
     def values(self) -> Params:
@@ -175,8 +172,8 @@ class CpuEngine(Engine):
         )
         return OptimizerState(m, v, average, state.last)
 
-    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
-        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
+    def restore(self, state: Mapping[str, OptimizerState], n_steps: int) -> None:
+        """Continue from the `state` of an engine of the same model and layout after `n_steps` steps."""
         states = self._make_states(self._padded)
         for name, own in states.items():
             padded = self._padded[name]
@@ -187,7 +184,7 @@ class CpuEngine(Engine):
         if self.optimizer.ema > 0.0:
             states["factors"].last[:] = state["factors"].last
         penalty = self.penalty
-        self._set(self.layout, self._padded, states, self._groups, number)
+        self._set(self.layout, self._padded, states, self._groups, n_steps)
         self.set_penalty(penalty)
 
     @property
@@ -235,7 +232,7 @@ class CpuEngine(Engine):
 
     def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
         """Scores of all rows with the current parameters."""
-        return _score(self.model, self.kind, self._shape, self._padded, self._copies, slots, threads or self.threads)
+        return self._score(self._padded, self._copies, slots, threads or self.threads)
 
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
@@ -252,9 +249,9 @@ class CpuEngine(Engine):
                     new.reshape(padded[name].shape)[:, features] = old.reshape(self._padded[name].shape)
         last = states["factors"].last
         if len(last) == padded["linear"].size:
-            last[:] = self.number
+            last[:] = self.n_steps
             last.reshape(self.n_outputs, -1)[:, kept] = self._states["factors"].last.reshape(self.n_outputs, -1)
-        self._set(layout, padded, states, groups, self.number)
+        self._set(layout, padded, states, groups, self.n_steps)
 
     def scores_of(self, params: Params, slots: Slots) -> Float32Array:
         """Scores of all rows with other parameters of the same model.
@@ -264,46 +261,31 @@ class CpuEngine(Engine):
         if len(slots) * self.layout.n_weights < self.layout.n_features:
             return predict_scores(self.model, params, slots, self.threads)
         padded = self._pad(params)
-        copies = make_copies(self.model, self.layout, padded)
-        return _score(self.model, self.kind, self._shape, padded, copies, slots, self.threads)
+        return self._score(padded, make_copies(self.model, self.layout, padded), slots, self.threads)
+
+    def _score(self, padded: Params, copies: tuple[Float32, Float32], slots: Slots, threads: int) -> Float32Array:
+        R, M = copies
+        scores = _core.score(
+            shape=self._shape,
+            model=self.kind.settings,
+            tile=tile_of(self.model, self.n_outputs),
+            weights=_core.WeightArrays(
+                **{name: padded[name].reshape(-1) for name in ("bias", "linear", "factors")}, R=R, M=M
+            ),
+            start=np.ascontiguousarray(slots.start, np.int32),
+            weight=np.ascontiguousarray(slots.weight, np.float32),
+            threads=threads,
+        )
+        return scores if self.n_outputs == 1 else np.ascontiguousarray(scores.reshape(self.n_outputs, -1).T)
 
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
         values = {name: np.array(array) for name, array in self.values.items()}
-        if averaged and self.optimizer.ema > 0.0 and self.number:
+        if averaged and self.optimizer.ema > 0.0 and self.n_steps:
             # A feature does not change while it is inactive, and its average approaches it.
-            inactive = self.number - self._states["factors"].last
+            inactive = self.n_steps - self._states["factors"].last
             keep = (self.optimizer.ema**inactive).astype(np.float32)
             for name in TABLES:
                 average, array = self._cut_state(name).average.reshape(values[name].shape), values[name]
                 array += keep.reshape(values["linear"].shape + (1,) * (name == "factors")) * (average - array)
         return values
-
-
-def _score(
-    model: AnyModel,
-    kind: Kind,
-    shape: Shape,
-    padded: Params,
-    copies: tuple[Float32, Float32],
-    slots: Slots,
-    threads: int,
-) -> Float32Array:
-    n_outputs = len(padded["bias"])
-    scores = score(
-        shape,
-        kind.name,
-        kind.paired,
-        kind.padded_third,
-        kind.members,
-        kind.order,
-        tile_of(model, n_outputs),
-        padded["bias"].reshape(-1),
-        padded["linear"].reshape(-1),
-        padded["factors"].reshape(-1),
-        *copies,
-        np.ascontiguousarray(slots.start, np.int32),
-        np.ascontiguousarray(slots.weight, np.float32),
-        threads,
-    )
-    return scores if n_outputs == 1 else np.ascontiguousarray(scores.reshape(n_outputs, -1).T)

@@ -31,7 +31,7 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def number(self) -> int:
+    def n_steps(self) -> int:
         """Steps so far."""
 
     @property
@@ -50,8 +50,8 @@ class Engine(ABC):
         """The optimizer state by the names of parameters, flat."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
-        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
+    def restore(self, state: Mapping[str, OptimizerState], n_steps: int) -> None:
+        """Continue from the `state` of an engine of the same model and layout after `n_steps` steps."""
 
     @abstractmethod
     def set_penalty(self, penalty: Penalty) -> None:

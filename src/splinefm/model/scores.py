@@ -10,7 +10,7 @@ import numpy as np
 
 from splinefm._arrays import Array, Float32Array, IndexArray
 from splinefm._cached import cached_property
-from splinefm._core import Shape, score_slots
+from splinefm._core import RowParams, Shape, score_slots
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
@@ -53,6 +53,18 @@ def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32Array:
     """Return the weights or matrices between fields, of all outputs, flat."""
     padded = _sizes(model, n_fields)[1]
     return np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)])
+
+
+def row_params(model: AnyModel, params: Params, n_fields: int) -> RowParams:
+    """Return the parameters for the compiled loops over single rows."""
+    tables, between = row_tables(model, params, n_fields), row_between(model, params, n_fields)
+    return _row_params(model, tables, between, np.ascontiguousarray(params["bias"], np.float32).reshape(-1))
+
+
+def _row_params(model: AnyModel, tables: RowTables, between: Float32Array, bias: Float32Array) -> RowParams:
+    return RowParams(
+        model=model.kind, members=model.members, order=model.order, **tables._asdict(), between=between, bias=bias
+    )
 
 
 def row_columns(model: AnyModel, n_fields: int) -> IndexArray:
@@ -172,12 +184,7 @@ class BatchScorer:
         bias = self._params["bias"].reshape(-1)
         scores = score_slots(
             shape=shape,
-            model=self._model.kind,
-            members=self._model.members,
-            order=self._model.order,
-            **tables._asdict(),
-            between=self._between,
-            bias=bias,
+            params=_row_params(self._model, tables, self._between, bias),
             start=np.ascontiguousarray(slots.start, np.int32),
             weight=np.ascontiguousarray(slots.weight, np.float32),
             threads=self._threads,

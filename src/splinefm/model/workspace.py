@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
-from splinefm._core import Shape
+from splinefm._core import ModelSettings, Shape
 from splinefm._memory import check_memory
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
@@ -34,13 +34,12 @@ BLOCK_BYTES = 6 << 20
 # more than they save. The shards of an FFM take much more memory.
 LARGE, FFM_LARGER = 1 << 15, 32
 LINE = 64  # bytes of a cache line
-LOSSES = ("logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax")
 MAX_ORDER = 3
 MAX_AXES = 3
 
 
 class Penalty(NamedTuple):
-    """Groups of features as arrays; `signed` has four numbers per group, and `lengths` three."""
+    """Groups of features as arrays; `signs` has four numbers per group, and `lengths` three."""
 
     group_ptr: Int64
     begin: Int64
@@ -50,7 +49,7 @@ class Penalty(NamedTuple):
     l2_linear: Float32
     smoothness: Float32
     order: Int64
-    signed: Float32
+    signs: Float32
     periodic: Int64
     lengths: Int64
 
@@ -94,6 +93,13 @@ class Kind(NamedTuple):
     def paired(self) -> int:
         """Numbers of all members that meet in pairs, as the loops handle them."""
         return self.members * self.padded
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings for the loops."""
+        return ModelSettings(
+            name=self.name, k=self.paired, third=self.padded_third, members=self.members, order=self.order
+        )
 
     @property
     def is_padded(self) -> bool:
@@ -284,7 +290,7 @@ def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
         l2_linear=_strengths([group.l2_linear for group in flat]),
         smoothness=_strengths([group.smoothness for group in flat]),
         order=np.array([group.order for group in flat], np.int64),
-        signed=np.array([_differences(group.order) for group in flat], np.float32),
+        signs=np.array([_differences(group.order) for group in flat], np.float32),
         periodic=np.array([_periodic_axes(group) for group in flat], np.int64),
         lengths=np.array([_lengths(group) for group in flat], np.int64),
     )

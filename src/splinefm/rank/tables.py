@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray, Int32Array
 from splinefm._cached import cached_property
-from splinefm._core import ContextSide, map_queries
+from splinefm._core import ContextSide, ContextSlots, QueryMap, map_queries
 from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
@@ -24,7 +24,7 @@ from splinefm.encode.tables.arrow import convert_column
 from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.model.scores import row_between, row_columns, row_tables, row_width
+from splinefm.model.scores import row_columns, row_params, row_width
 from splinefm.model.split import MapArrays, Split, map_arrays
 from splinefm.train.fitted import Fitted
 
@@ -94,25 +94,19 @@ class ContextQueries:
 
     @cached_property
     def _side(self) -> ContextSide:
-        split = self.split
-        model, n_fields = split.model, len(split.layout.fields)
+        split, n_fields = self.split, len(self.split.layout.fields)
         layout = SlotLayout(tuple(split.layout.fields[f] for f in split.context))
         blocks, weights, length = self.context_map
         return ContextSide(
-            weight_ptr=np.ascontiguousarray(layout.weight_ptr, np.int32),
-            window_unit=np.ascontiguousarray(layout.window_unit, np.int32),
-            unit_field=np.ascontiguousarray(split.context_units, np.int32),
-            model=model.kind,
-            members=model.members,
-            order=model.order,
-            **row_tables(model, split.params, n_fields)._asdict(),
-            between=row_between(model, split.params, n_fields),
-            bias=split.bias,
-            n_fields=n_fields,
-            products=split.products,
-            blocks=blocks,
-            weights=weights,
-            length=length,
+            slots=ContextSlots(
+                weight_ptr=np.ascontiguousarray(layout.weight_ptr, np.int32),
+                window_unit=np.ascontiguousarray(layout.window_unit, np.int32),
+                unit_field=np.ascontiguousarray(split.context_units, np.int32),
+                n_fields=n_fields,
+                n_features=split.layout.n_features,
+            ),
+            params=row_params(split.model, split.params, n_fields),
+            map=QueryMap(blocks=blocks, weights=weights, products=split.products, length=length),
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from splinefm import _core
 from splinefm._arrays import BoolArray, FloatArray
 from splinefm._wording import for_reader, other_losses, setting
 from splinefm.train.targets import MAX_CLASSES, Classes, Label, listed, weighted_sum
@@ -106,8 +107,12 @@ class LossFormula:
     link: ClassVar[Link] = "identity"
     metric_name: ClassVar[str]
     title: ClassVar[str]
+    meaning: ClassVar[str | None] = None
+    """What the reported metric is; the parameter and the loss are filled in. None for metrics that people know."""
     named: ClassVar[ParameterName | None] = None
-    """The setting of `Loss` that is its parameter."""
+    """The setting of `Loss` that is its parameter; its range is in `splinefm._core.losses`."""
+    default: ClassVar[float | None] = None
+    """The value of that setting if none is given; None if the fit finds it."""
     by_mean: ClassVar[bool] = True
     """Whether mean and standard deviation of the target determine center, scale and start."""
     predicts_mean: ClassVar[bool] = True
@@ -194,6 +199,7 @@ class Poisson(LossFormula):
     """exp s - y s, for y ≥ 0."""
 
     link, metric_name, title, has_floor = "log", "loss", "Poisson loss", True
+    meaning = "mean Poisson loss, rate - y log(rate); lower is better"
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(from_score("log", score) - y * score)
@@ -219,6 +225,7 @@ class Gamma(_Positive):
     """Half the gamma deviance, y/μ - 1 - log(y/μ) with μ = exp s, for y > 0."""
 
     metric_name, title = "gamma deviance", "half the gamma deviance"
+    meaning = "mean gamma deviance, 2 (log(mean / y) + y / mean - 1); lower is better"
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(y * np.exp(np.minimum(-score, 700.0)) - 1.0 + score - np.log(y))
@@ -240,7 +247,9 @@ class Tweedie(_Positive):
     With μ = exp s, it is μ^(2-p) / (2-p) - y μ^(1-p) / (1-p) + y^(2-p) / ((1-p) (2-p)).
     """
 
-    metric_name, title, named = "Tweedie deviance", "half the Tweedie deviance (targets over their mean)", "power"
+    metric_name, title = "Tweedie deviance", "half the Tweedie deviance (targets over their mean)"
+    meaning = "mean Tweedie deviance of power {parameter:g}; lower is better"
+    named, default = "power", 1.5
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         one, two = 1.0 - self.parameter, 2.0 - self.parameter
@@ -282,7 +291,9 @@ class _Robust(LossFormula):
 class Pinball(_Robust):
     """The pinball loss: τ (y - s) below the target, (1 - τ) (s - y) above it."""
 
-    metric_name, title, named = "pinball loss", "pinball loss (standardized target)", "quantile"
+    metric_name, title = "pinball loss", "pinball loss (standardized target)"
+    meaning = "mean pinball loss of quantile {parameter:g}, in the unit of the target; lower is better"
+    named, default = "quantile", 0.5
 
     @property
     def level(self) -> float:
@@ -315,6 +326,7 @@ class Huber(_Robust):
     """½ (s - y)² up to a distance δ, and δ (|s - y| - ½ δ) beyond it."""
 
     metric_name, title, named = "Huber loss", "Huber loss (standardized target)", "delta"
+    meaning = "mean Huber loss with delta {parameter:.6g}; lower is better"
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         delta, size = self.parameter, np.abs(score - y)
@@ -361,6 +373,8 @@ class Softmax(LossFormula):
         _demand(y, inside, f"a softmax target must be an integer below {self.n_classes}")
 
 
+LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
+LOSSES: tuple[LossName, ...] = get_args(LossName)
 FORMULAS: dict[str, type[LossFormula]] = {
     "logistic": Logistic,
     "squared": Squared,
@@ -393,12 +407,9 @@ def find_root(function: Callable[[float], float], low: float, high: float, halvi
     return 0.5 * (low + high)
 
 
-LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
-LOSSES: tuple[LossName, ...] = get_args(LossName)
-_DEFAULTS = {"quantile": 0.5, "power": 1.5, "delta": None}
+_PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
 # Sums of squares of larger targets overflow, and those of smaller ones are 0.
 _LARGEST, _SMALLEST = 1e100, 1e-100
-_RANGES = {"quantile": (0.0, 1.0), "power": (1.0, 2.0), "delta": (0.0, math.inf)}
 
 
 @dataclass(frozen=True)
@@ -464,11 +475,12 @@ class Loss:
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}")
-        own = FORMULAS[self.name].named
-        for parameter, default in _DEFAULTS.items():
+        formula = FORMULAS[self.name]
+        for parameter in _PARAMETERS:
             value = getattr(self, parameter)
-            if parameter == own:
-                object.__setattr__(self, parameter, default if value is None else _checked(parameter, value))
+            if parameter == formula.named:
+                value = formula.default if value is None else _checked(self.name, parameter, value)
+                object.__setattr__(self, parameter, value)
             elif value is not None:
                 raise ValueError(_of_another_loss(parameter, value, self.name))
         for values in (self.classes, self.class_weights):
@@ -609,6 +621,19 @@ class Loss:
         """The name of the metric that a mean loss is reported as."""
         return self.formula.metric_name
 
+    @property
+    def metric_meaning(self) -> str | None:
+        """What that metric is; None for those that people know.
+
+        Examples
+        --------
+        >>> Loss("quantile", quantile=0.9).metric_meaning
+        'mean pinball loss of quantile 0.9, in the unit of the target; lower is better'
+        """
+        formula = self.formula
+        unit = self.scale if formula.named == "delta" else 1.0
+        return None if formula.meaning is None else formula.meaning.format(parameter=unit * formula.parameter)
+
     def metric(self, mean_loss: float) -> float:
         """Return a mean loss as it is reported, such as the RMSE in the unit of the target for the squared loss.
 
@@ -678,8 +703,8 @@ def as_loss(loss: object, **parameters: float | None) -> Loss:
     return loss
 
 
-def _checked(name: str, value: object) -> float:
-    low, high = _RANGES[name]
+def _checked(loss: str, name: str, value: object) -> float:
+    low, high = _core.losses[loss]
     number = float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
     if not low < number < high:
         limits = "be above 0" if high == math.inf else f"lie between {low:g} and {high:g}, both excluded"

@@ -120,7 +120,7 @@ def update_model(
     check_writable(target_path)  # before the work, not after it
     with alone(target_path):
         learner = Learner.load(path, threads=threads)
-        before, steps = learner.encoder, learner.engine.number
+        before, steps = learner.encoder, learner.engine.n_steps
         try:
             loss = learner.update(table, target, sample_weight=sample_weight, guard=guard)
         except UpdateRefused as refused:
@@ -133,7 +133,7 @@ def update_model(
         rows=learner.encoder.n_rows - before.n_rows,
         loss=loss,
         new_features=learner.encoder.layout.n_features - before.layout.n_features,
-        steps=learner.engine.number,
+        steps=learner.engine.n_steps,
         continued=steps > 0,
         verdict=learner.verdict,
         seconds=time.perf_counter() - began,

@@ -182,7 +182,7 @@ class Learner:
 
     def __repr__(self) -> str:
         names = counted("field", self.encoder.schema.names)
-        return f"Learner({self.model}, {self.loss} loss, {self.engine.number:,} steps, {names})"
+        return f"Learner({self.model}, {self.loss} loss, {self.engine.n_steps:,} steps, {names})"
 
     @staticmethod
     def load(path: str | os.PathLike[str], training: Training | None = None, *, threads: int | None = None) -> Learner:
@@ -270,7 +270,7 @@ class Learner:
         source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
         n_rows = self._check(source)
-        trial = None if guard is None else Trial(guard, self.fitted(), source, self.training, self.engine.number)
+        trial = None if guard is None else Trial(guard, self.fitted(), source, self.training, self.engine.n_steps)
         self._extend(source)
         batches = source.batches(STREAM_ROWS)
         if trial is None:
@@ -301,7 +301,7 @@ class Learner:
         penalty = {name: getattr(self.engine.penalty, name) for name in PENALTIES}
         moments = {name: OptimizerState(*map(np.array, state)) for name, state in self.engine.state.items()}
         return LearnerState(
-            self.engine.optimizer.name, self.engine.number, moments, penalty, self.rng.bit_generator.state
+            self.engine.optimizer.name, self.engine.n_steps, moments, penalty, self.rng.bit_generator.state
         )
 
     def _noise(self) -> float | None:
@@ -378,7 +378,7 @@ class Learner:
         if encoder.layout != self.encoder.layout:
             groups = make_groups(encoder, self.training)
             penalty = self.engine.penalty
-            self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
+            self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.n_steps))
             self.penalties = AdaptivePenalties(self.engine)
             kept = {name: getattr(penalty, name) for name in PENALTIES}
             self.engine.set_penalty(self.engine.penalty._replace(**kept))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from splinefm import _core
 from splinefm._arrays import Array, Float32Array
 from splinefm._parallel import count_threads
 from splinefm._wording import setting
@@ -26,7 +27,6 @@ from splinefm.model.torch.losses import row_losses
 from splinefm.model.torch.optimizers import OptimizerMoments, Penalties, update
 from splinefm.model.workspace import (
     LARGE,
-    LOSSES,
     Float32,
     Float64,
     Int64,
@@ -84,8 +84,6 @@ def with_threads(threads: int) -> Iterator[None]:
 
 # What an engine is given, checked before the first step: a call with a wrong row changes nothing.
 
-_RANGES = {"tweedie": (1.0, 2.0), "quantile": (0.0, 1.0), "huber": (0.0, math.inf)}
-
 
 class ChosenLoss(NamedTuple):
     """A loss as an engine knows it."""
@@ -126,12 +124,8 @@ def on_device(array: Array, dtype: torch.dtype, device: torch.device) -> torch.T
 
 
 def check_loss(name: str, parameter: float, n_outputs: int) -> ChosenLoss:
-    """Return a loss; raise if it does not exist, or does not fit its parameter or the number of scores per row."""
-    if name not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
-    low, high = _RANGES.get(name, (0.0, 0.0))
-    if not (low < parameter < high if name in _RANGES else parameter == 0.0):
-        raise ValueError(f"the parameter of the {name} loss is out of range: {parameter}")
+    """Return a loss; raise if it does not exist, or the parameter or the number of scores per row is out of range."""
+    _core.Loss(name, parameter)  # which checks the name and the range of the parameter
     if (name == "softmax") != (n_outputs > 1):
         raise ValueError(f"softmax needs a bias for each of two or more classes, other losses one; got {n_outputs}")
     return ChosenLoss(name, parameter)
@@ -153,7 +147,7 @@ def check_rows(n: int, y: Float64, sample_weight: Float64, rows: Int64) -> None:
     if y.shape != (n,) or sample_weight.shape != (n,):
         raise ValueError("y and sample_weight must have a number for every row")
     if len(rows) and not (rows.min() >= 0 and rows.max() < n):
-        raise IndexError("rows has numbers of rows that are not there")
+        raise IndexError("a row index is out of range")
 
 
 def check_labels(y: Float64, n_classes: int) -> None:
@@ -248,7 +242,7 @@ class TorchEngine(Engine):
         self.optimizer = optimizer or Optimizer()
         self.threads, self.device = count_threads(threads), find_device(device)
         self._exact = torch.float32 if self.device.type == "mps" else torch.float64  # which mps does not have
-        self._number = 0
+        self._n_steps = 0
         self._set(layout, groups or [[Group(field.n_features)] for field in layout.fields], params)
 
     def _set(self, layout: SlotLayout, groups: list[list[Group]], params: Params) -> None:
@@ -273,9 +267,9 @@ class TorchEngine(Engine):
         self._penalties = Penalties(penalty, self.width + 1, self.model.third, self.device)
 
     @property
-    def number(self) -> int:
+    def n_steps(self) -> int:
         """Steps so far."""
-        return self._number
+        return self._n_steps
 
     @property
     def rows_at_once(self) -> int:
@@ -300,7 +294,7 @@ class TorchEngine(Engine):
         each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
         return {name: OptimizerState(m, v, average, last) for name, (m, v, average) in each.items()}
 
-    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
+    def restore(self, state: Mapping[str, OptimizerState], n_steps: int) -> None:
         """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
         n, outputs = self._table.shape[:2]
         for part in ("m", "v", "average"):
@@ -315,7 +309,7 @@ class TorchEngine(Engine):
                     own.copy_(on_device(values, torch.float32, self.device))
         if self.optimizer.ema > 0.0:
             self._last = on_device(state["factors"].last[:n], torch.int64, self.device)
-        self._number = number
+        self._n_steps = n_steps
 
     def _moments_as_arrays(self, part: str) -> Params:
         """Return a part of the optimizer state by the names of parameters, without those that do not have it."""
@@ -367,7 +361,7 @@ class TorchEngine(Engine):
 
     def _step(self, batch: DeviceBatch, rate: float) -> Tensor:
         """Take a step on a batch; return its loss."""
-        self._number += 1
+        self._n_steps += 1
         dense = {name: values.detach().requires_grad_() for name, values in self._dense.items()}
         parts = [self._gradient(block, dense) for block in self._blocks(batch)]
         features = torch.cat([part[0] for part in parts])
@@ -380,10 +374,10 @@ class TorchEngine(Engine):
         for blocks in smoothed:
             at = torch.searchsorted(active, blocks.features)
             gradient[at] += blocks.gradient(values[at])
-        missed = self._number - 1 - self._last[active]
-        step = (self.optimizer, self._number, rate)
+        missed = self._n_steps - 1 - self._last[active]
+        step = (self.optimizer, self._n_steps, rate)
         update(self._table, self._moments, gradient, *step, active, missed)
-        self._last[active] = self._number
+        self._last[active] = self._n_steps
         for name, tensor in dense.items():
             found = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             update(self._dense[name], self._dense_moments[name], found, *step)
@@ -464,9 +458,9 @@ class TorchEngine(Engine):
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
         table, average = self._table, self._moments.average
-        if averaged and average is not None and self._number:
+        if averaged and average is not None and self._n_steps:
             # A feature does not change while it is inactive, and its average approaches it.
-            missed = (self._number - self._last).to(self._exact)
+            missed = (self._n_steps - self._last).to(self._exact)
             keep = torch.pow(self.optimizer.ema, missed).float()[:, None, None]
             table = table + keep * (average - table)
         return self._arrays(table, self._dense)
@@ -484,7 +478,7 @@ class TorchEngine(Engine):
             new, old = getattr(self._moments, name), getattr(moments, name)
             if old is not None:
                 new[at] = old
-        self._last.fill_(self._number)
+        self._last.fill_(self._n_steps)
         self._last[at] = last
         self._dense, self._dense_moments = dense, dense_moments
 
