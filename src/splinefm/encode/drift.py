@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._arrays import Array, FloatArray
-from splinefm.encode.fields.categorical import Categorical
+from splinefm._arrays import Array, BoolArray, FloatArray
+from splinefm._cached import cached_property
+from splinefm.encode.fields.categorical import Categorical, CategoryStatistics
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical
+from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical, NumericalStatistics
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.columns import Categories, Lists, is_text
+from splinefm.encode.tables.columns import is_text
 
 if TYPE_CHECKING:
     from splinefm.encode.encoder import Encoder
@@ -99,84 +100,44 @@ class Watch:
         self.encoder, self.each_once = encoder, each_once
         self.odd = [Tally() for _ in encoder.fields]
         self.missing = [Tally() for _ in encoder.fields]
+        # The fields of their columns count instead of crosses.
+        self._checks = [_check_of(encoder, f) for f in range(len(encoder.fields))]
         self._lock = Lock()  # blocks are encoded by several threads
 
     def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: Array) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
-        item = self.encoder.fields[f]
-        if isinstance(item, Cross):  # the fields of its columns count
+        check = self._checks[f]
+        if check is None:
             return
-        if self._is_usual(f, item, values, start):
-            odd: Any = (0, len(start))
-            missing: Any = odd
-        elif isinstance(item, Numerical):
-            odd, missing = self._numbers(f, item, column, values)
-        else:
-            odd, missing = _names(item, values, start, weight, len(self.odd[f].examples) < EXAMPLES)
+        odd: Count = (0, len(start), ())
+        missing = odd
+        if not len(start) or not check.is_usual(values, start):
+            odd, missing = check.count(column, values, start, weight, len(self.odd[f].examples) < EXAMPLES)
         with self._lock:
             self.odd[f].add(*odd)
             self.missing[f].add(*missing)
 
-    def _is_usual(self, f: int, item: Any, values: Any, start: Any) -> bool:
-        """Whether the smallest and the largest value, which are cheap to find, leave nothing to count."""
-        if not len(start) or isinstance(item, MultiValued):
-            return False
-        if isinstance(item, Categorical):
-            return item.n_tokens > 0 and bool(start.min() >= item.n_tokens)
-        low, high = self.encoder.ranges[f]
-        if not _ends(item) or math.isnan(low):
-            return not math.isnan(values.sum())
-        return bool(values.min() >= low and values.max() <= high)  # a NaN makes both false
-
     def see_statistics(self, f: int, statistics: Any) -> None:
         """Count the values of a field from what was collected of a table."""
-        item: Any = self.encoder.fields[f]
-        if isinstance(item, Cross):
-            return
-        self.missing[f].add(
-            statistics.n_missing, statistics.n_rows, [repr(text) for text in getattr(statistics, "stray", ())]
-        )
-        if isinstance(item, Numerical):
-            low, high = self.encoder.ranges[f]
-            x, rows = statistics.points()
-            outside = (x < low) | (x > high) if _ends(item) and statistics.n_ordinary else np.zeros(len(x), bool)
-            far = [f"{value:g}" for value in x[outside][:EXAMPLES]]
-            self.odd[f].add(round(float(rows[outside].sum())), statistics.n_rows, far)
-            return
-        elements = item.elements
-        names, counts = statistics.counts.every()
-        unseen = elements.find(names) < 0
-        examples = [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
-        total = int(counts.sum()) if isinstance(item, MultiValued) else statistics.n_rows
-        self.odd[f].add(int(counts[unseen].sum()), total, examples)
-
-    def _numbers(self, f: int, item: Numerical, column: pa.Array, x: FloatArray) -> tuple[Any, Any]:
-        low, high = self.encoder.ranges[f]
-        is_missing = np.isnan(x)
-        n_missing = int(is_missing.sum())
-        stray: list[str] = []
-        if n_missing and is_text(column.type):
-            stray = [repr(text) for text in column.filter(to_arrow(is_missing)).drop_null()[:EXAMPLES].to_pylist()]
-        outside = np.flatnonzero((x < low) | (x > high)) if _ends(item) else np.zeros(0, np.int64)
-        if len(outside) and item.special:
-            token = item.tokens(x)
-            outside = outside if token is None else outside[token[outside] == ORDINARY]
-        far = [f"{value:g}" for value in x[outside[:EXAMPLES]]]
-        return (len(outside), len(x), far), (n_missing, len(x), stray)
+        check = self._checks[f]
+        if check is not None:
+            stray = [repr(text) for text in getattr(statistics, "stray", ())]
+            self.missing[f].add(statistics.n_missing, statistics.n_rows, stray)
+            self.odd[f].add(*check.count_statistics(statistics))
 
     def report(self) -> list[str]:
         """A sentence for every column and kind of value that is unusual."""
         lines: dict[str, None] = {}
-        for f, item in enumerate(self.encoder.fields):
-            if isinstance(item, Cross):
+        for f, (item, check) in enumerate(zip(self.encoder.fields, self._checks, strict=True)):
+            if check is None:
                 continue
             odd, missing = expected_shares(self.encoder, f)
-            kind = OUTSIDE if isinstance(item, Numerical) else "unseen"
+            kind = OUTSIDE if item.is_numerical else "unseen"
             for what, tally, share in ((kind, self.odd[f], odd), ("missing", self.missing[f], missing)):
                 if self.each_once and what != OUTSIDE and tally.count < tally.total:
                     continue
                 if tally.is_unusual(share):
-                    lines[_sentence(item.column, what, tally, share)] = None  # parts of a date miss the same values
+                    lines[_sentence(item.columns[0], what, tally, share)] = None  # parts of a date miss the same values
         return list(lines)
 
     def warn(self) -> None:
@@ -193,55 +154,129 @@ class Watch:
 
 
 def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
-    """The shares of unseen or out-of-range values and of missing ones that new rows are expected to have.
+    """The shares of unseen or out-of-range values and of missing ones that new rows are expected to have."""
+    check = _check_of(encoder, f)
+    return (0.0, 0.0) if check is None else check.expected(encoder.feature_counts[f], encoder.n_rows)
 
-    A category is unseen if it has fewer rows than `min_count`. For new rows that is, as Good and Turing estimate it,
-    the share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
-    """
-    item, counts, n = encoder.fields[f], encoder.feature_counts[f], encoder.n_rows
+
+Count = tuple[int, int, Sequence[str]]
+"""How many values of how many, and some of them."""
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What is odd about numbers: they lie out of the range of training, or are missing."""
+
+    item: Numerical
+    low: float
+    high: float
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether there are ends to go beyond: time goes on, and a cycle has none."""
+        return self.item.part != "trend" and not getattr(self.item.basis, "periodic", False)
+
+    def is_usual(self, x: FloatArray, start: Any) -> bool:
+        """Whether the smallest and the largest value, which are cheap to find, leave nothing to count."""
+        if not self.has_ends or math.isnan(self.low):
+            return not math.isnan(x.sum())
+        return bool(x.min() >= self.low and x.max() <= self.high)  # a NaN makes both false
+
+    def count(
+        self, column: pa.Array, x: FloatArray, start: Any, weight: Array, wants_examples: bool
+    ) -> tuple[Count, Count]:
+        """Numbers out of range, and missing ones."""
+        is_missing = np.isnan(x)
+        n_missing = int(is_missing.sum())
+        stray: list[str] = []
+        if n_missing and is_text(column.type):
+            stray = [repr(text) for text in column.filter(to_arrow(is_missing)).drop_null()[:EXAMPLES].to_pylist()]
+        outside = np.flatnonzero(self._is_outside(x))
+        if len(outside) and self.item.special:
+            token = self.item.tokens(x)
+            outside = outside if token is None else outside[token[outside] == ORDINARY]
+        return (len(outside), len(x), _as_text(x[outside[:EXAMPLES]])), (n_missing, len(x), stray)
+
+    def count_statistics(self, statistics: NumericalStatistics) -> Count:
+        """Numbers out of range."""
+        x, rows = statistics.points()
+        outside = self._is_outside(x) & (statistics.n_ordinary > 0)
+        return round(float(rows[outside].sum())), statistics.n_rows, _as_text(x[outside][:EXAMPLES])
+
+    def expected(self, counts: FloatArray, n_rows: int) -> tuple[float, float]:
+        """Either end is exceeded by one of n + 1 rows."""
+        missing = 0.0 if self.item.missing_token is None else counts[self.item.missing_token]
+        return 2.0 / (n_rows + 1), missing / n_rows
+
+    def _is_outside(self, x: FloatArray) -> BoolArray:
+        return ((x < self.low) | (x > self.high)) & self.has_ends
+
+
+@dataclass(frozen=True)
+class _Categories:
+    """What is odd about categories: they are unseen or missing."""
+
+    item: Categorical | MultiValued
+
+    @cached_property
+    def elements(self) -> Categorical:
+        """The field of single categories."""
+        return self.item.elements
+
+    def is_usual(self, values: Any, start: Any) -> bool:
+        """Whether the smallest feature, which is cheap to find, leaves nothing to count."""
+        n_tokens = self.elements.n_tokens
+        return not self.item.holds_lists and n_tokens > 0 and bool(start.min() >= n_tokens)
+
+    def count(self, column: pa.Array, values: Any, start: Any, weight: Array, wants_examples: bool) -> Any:
+        """Unseen and missing categories."""
+        n, item, elements = len(start), self.item, self.elements
+        first = elements.first_unseen
+        is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
+        if item.unseen == "neutral":  # elements of lists leave no trace
+            unseen = (weight == 0.0) & (start == 0) & (not item.holds_lists)
+        else:
+            unseen = elements.is_unseen(start) & (weight != 0.0)
+        n_unseen = int(unseen.sum())
+        total = int((weight != 0.0).sum() - is_missing.sum()) if item.holds_lists else n
+        examples = _quoted(elements.unknown(values.names.unique().drop_null())) if n_unseen and wants_examples else []
+        return (n_unseen, total, examples), (int(is_missing.sum()), n, ())
+
+    def count_statistics(self, statistics: CategoryStatistics) -> Count:
+        """Unseen categories."""
+        names, counts = statistics.counts.every()
+        unseen = self.elements.find(names) < 0
+        total = int(counts.sum()) if self.item.holds_lists else statistics.n_rows
+        return int(counts[unseen].sum()), total, _quoted(names.filter(to_arrow(unseen)))
+
+    def expected(self, counts: FloatArray, n_rows: int) -> tuple[float, float]:
+        """A category is unseen if it has fewer rows than `min_count`.
+
+        For new rows that is, as Good and Turing estimate it, the share of the training rows whose category has at most
+        `min_count` rows: it was one less without the row itself.
+        """
+        item, first, n_tokens = self.item, self.elements.first_unseen, self.elements.n_tokens
+        known = counts[n_tokens:]
+        total = max(1.0, counts[first:].sum()) if item.holds_lists else n_rows
+        unseen = counts[first:n_tokens].sum()
+        if item.unseen == "neutral" and not item.holds_lists:
+            unseen = n_rows - counts.sum()  # they have no feature
+        return (unseen + known[known <= item.min_count].sum()) / total, (counts[0] / n_rows if first else 0.0)
+
+
+def _check_of(encoder: Encoder, f: int) -> _Numbers | _Categories | None:
+    item = encoder.fields[f]
     if isinstance(item, Cross):
-        return 0.0, 0.0
-    if isinstance(item, Numerical):
-        missing = 0.0 if item.missing_token is None else counts[item.missing_token]
-        return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1
-    elements = item.elements
-    first = elements.first_unseen
-    known = counts[elements.n_tokens :]
-    total = max(1.0, counts[first:].sum()) if isinstance(item, MultiValued) else n
-    unseen = counts[first : elements.n_tokens].sum()
-    if item.unseen == "neutral" and not isinstance(item, MultiValued):
-        unseen = n - counts.sum()  # they have no feature
-    return (unseen + known[known <= item.min_count].sum()) / total, (counts[0] / n if first else 0.0)
+        return None
+    return _Numbers(item, *encoder.ranges[f]) if isinstance(item, Numerical) else _Categories(item)
 
 
-def _ends(item: Numerical) -> bool:
-    """Whether a field has ends to go beyond: time goes on, and a cycle has none."""
-    return item.part != "trend" and not getattr(item.basis, "periodic", False)
+def _quoted(names: pa.LargeStringArray) -> list[str]:
+    return [repr(name) for name in names[:EXAMPLES].to_pylist()]
 
 
-def _names(
-    item: Categorical | MultiValued, values: Any, start: Any, weight: Array, wants_examples: bool
-) -> tuple[Any, Any]:
-    """Count and examples of unseen and of missing categories."""
-    n = len(start)
-    elements = item.elements
-    first = elements.first_unseen
-    is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
-    if item.unseen == "neutral":
-        unseen = (weight == 0.0) & (start == 0) if isinstance(item, Categorical) else np.zeros_like(start, bool)
-    else:
-        unseen = (start >= first) & (start < elements.n_tokens) & (weight != 0.0)
-    n_unseen = int(unseen.sum())
-    total = int((weight != 0.0).sum() - is_missing.sum()) if isinstance(item, MultiValued) else n
-    examples = _examples(elements, values) if n_unseen and wants_examples else []
-    return (n_unseen, total, examples), (int(is_missing.sum()), n, ())
-
-
-def _examples(item: Categorical, values: Categories | Lists) -> list[str]:
-    """Some unseen names of a block."""
-    names = values.names.unique().drop_null()
-    unseen = item.find(names) < 0
-    return [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
+def _as_text(x: FloatArray) -> list[str]:
+    return [f"{value:g}" for value in x]
 
 
 def _sentence(column: str, what: str, tally: Tally, expected: float) -> str:

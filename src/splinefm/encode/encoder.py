@@ -16,13 +16,13 @@ from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
-from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.categorical import CategoricalStatistics
 from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.plans import Columns, compile_columns
-from splinefm.encode.schema import Field, Provenance, Schema, check_crosses, check_schema
+from splinefm.encode.schema import AnyField, Provenance, Schema, check_crosses, check_schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -149,7 +149,7 @@ class Encoder:
     array([[1., 0.], [1., 0.]], dtype=float32)
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[AnyField, ...]
     n_rows: int
     provenance: Mapping[str, Provenance]
     feature_counts: tuple[FloatArray, ...]
@@ -175,7 +175,7 @@ class Encoder:
                     f"got {list(map(len, arrays))}"
                 )
         each = zip(self.fields, self.feature_counts, weights, strict=True)
-        known = tuple(counts if isinstance(item, Categorical) else weight for item, counts, weight in each)
+        known = tuple(counts if item.weights_are_counts else weight for item, counts, weight in each)
         object.__setattr__(self, "feature_weights", known)
 
     def __eq__(self, other: object) -> bool:
@@ -198,6 +198,11 @@ class Encoder:
     def notes(self) -> dict[str, str]:
         """How each field was fitted, in plain words."""
         return self.schema.reasons
+
+    @cached_property
+    def crosses(self) -> dict[int, Cross]:
+        """The crosses by their positions among the fields."""
+        return {f: item for f, item in enumerate(self.fields) if isinstance(item, Cross)}
 
     @cached_property
     def layout(self) -> SlotLayout:
@@ -368,20 +373,17 @@ def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[Any]:
     """The column of each field, or the columns of a cross, from a batch of the schema's columns."""
     columns = batch.columns
     of_fields = zip(schema.fields, schema.column_indices, strict=True)
-    return [
-        [columns[index] for index in indices] if isinstance(item, Cross) else columns[indices[0]]
-        for item, indices in of_fields
-    ]
+    return [item.as_input([columns[index] for index in indices]) for item, indices in of_fields]
 
 
-def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
+def _fit(task: tuple[Any, Any]) -> tuple[AnyField, str, FloatArray, FloatArray]:
     item, statistics = task
     fitted, note = item.fit(statistics)
     _check_field(fitted)
     return fitted, note, *_feature_sums(fitted, statistics)
 
 
-def _check_field(item: Field) -> None:
+def _check_field(item: AnyField) -> None:
     """Raise where a fitted field has more features, or more weights per row, than there is memory for."""
     layout = SlotLayout((item.layout,))
     features, weights = layout.n_features, layout.n_weights
@@ -395,7 +397,7 @@ def _check_field(item: Field) -> None:
 def _feature_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
     """Counts and weights of the features of a fitted field."""
     counts = item.feature_counts(statistics)
-    return counts, counts if isinstance(item, Categorical) else item.feature_weights(statistics)
+    return counts, counts if item.weights_are_counts else item.feature_weights(statistics)
 
 
 def _range(statistics: FieldStatistics) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
-from splinefm.encode.schema import Field, Provenance, Schema
+from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
 from splinefm.encode.tables.columns import (
     Decimal,
@@ -259,7 +259,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     return Schema(fields, provenance)
 
 
-def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
+def _with_one_resolution(fields: tuple[AnyField, ...], n_rows: int) -> tuple[AnyField, ...]:
     """The fields of a wide table: one spline for each number, of few segments where there are few rows."""
     most = BSpline().segments
     basis = BSpline(min(most, max(MIN_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
@@ -280,7 +280,7 @@ def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
     return pa.Table.from_batches(batches, batches[0].schema if batches else wanted)
 
 
-_Choice = tuple[list[Field], dict[str, Provenance]]
+_Choice = tuple[list[AnyField], dict[str, Provenance]]
 """The fields of a column, and why each of them, or why none."""
 
 
@@ -315,7 +315,7 @@ def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
     return _one(MultiValued(name), f"lists of up to {number_of(longest, 'value')}")
 
 
-def _one(field: Field, reason: str, asks: bool = False) -> _Choice:
+def _one(field: AnyField, reason: str, asks: bool = False) -> _Choice:
     return [field], {field.name: Provenance("inferred", reason, question=asks)}
 
 
@@ -455,7 +455,7 @@ def _dates(
     }
     first, last = (str(time)[: 16 if has_times else 10] for time in to_times(np.array([known.min(), known.max()])))
     parts = [part for part, (fits, _) in bears.items() if fits]
-    fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)
+    fields: list[AnyField] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)
     value, count = np.unique(known, return_counts=True)
     trend: Any = fields[-1]
     fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[find_atoms(value, count)].tolist()))

@@ -14,7 +14,6 @@ from splinefm._arrays import FloatArray, Int32Array, Int64Array
 from splinefm._core import RowEncoder
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.polynomials import PolynomialWindow
-from splinefm.encode.fields.axis import features_on_axis
 from splinefm.encode.fields.categorical import Categorical, Unseen
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.cross import Cross
@@ -34,7 +33,7 @@ from splinefm.encode.readers import (
     slow_reader,
     unseen_feature,
 )
-from splinefm.encode.schema import Field, Single
+from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import text_buffers
@@ -176,7 +175,7 @@ class SlowPlan:
 Plan: TypeAlias = NumberPlan | NamesPlan | ListPlan | CrossPlan | SlowPlan
 
 
-def plan_field(item: Field, first: int) -> Plan:
+def plan_field(item: AnyField, first: int) -> Plan:
     """How a fitted field, whose first feature is given, reads single rows.
 
     Examples
@@ -263,7 +262,7 @@ def compile_number(item: Numerical) -> NumericalDescription | None:
 def _agrees(item: Numerical, found: NumericalDescription) -> bool:
     """Whether compiled code and encoder give the same features and weights all over the range of a field."""
     x = _probes(item)
-    expected_features, expected = features_on_axis(item, to_arrow(x))
+    expected_features, expected = item.features_on_axis(to_arrow(x))
     encoder, widths = RowEncoder(), np.array(item.layout.widths, np.int64)
     add_number(encoder, NumberPlan(replace(item, part=None, format=None, zone=None), 0, found, found.windows))
     start, weight = np.empty((len(x), len(widths)), np.int32), np.empty((len(x), widths.sum()), np.float32)
@@ -318,7 +317,7 @@ class RowFields:
     ([1, 2], [0.75, 0.25])
     """
 
-    def __init__(self, fields: Sequence[Field], first_features: Sequence[int]) -> None:
+    def __init__(self, fields: Sequence[AnyField], first_features: Sequence[int]) -> None:
         self.encoder = RowEncoder()
         self.slow: tuple[str, ...] = ()
         self.columns = tuple(name for item in fields for name in item.columns)
@@ -351,11 +350,11 @@ class RowFields:
 
     def _add_slow(self, plan: SlowPlan) -> tuple[Reader, ...]:
         item, first, length = plan.item, plan.first, sum(plan.item.layout.widths)
-        if isinstance(item, Cross):
-            self.encoder.add_given(length, False, len(item.fields))
-            return (cross_reader(item, first),) * len(item.fields)
-        self.encoder.add_given(length, item.reduction == "identity")
-        return (slow_reader(item, first),)
+        if isinstance(item, Numerical):
+            self.encoder.add_given(length, item.reduction == "identity")
+            return (slow_reader(item, first),)
+        self.encoder.add_given(length, False, len(item.fields))
+        return (cross_reader(item, first),) * len(item.fields)
 
 
 def add_cross(encoder: RowEncoder, plan: CrossPlan) -> tuple[Reader, ...]:
@@ -431,7 +430,7 @@ class CrossColumns:
 class OtherColumns:
     """A field that has one way to be encoded, which is its own."""
 
-    def __init__(self, item: Field, first: int) -> None:
+    def __init__(self, item: AnyField, first: int) -> None:
         self._item: Any = item
         self._first = first
 
@@ -443,7 +442,7 @@ class OtherColumns:
 Columns: TypeAlias = NumberColumn | CrossColumns | OtherColumns
 
 
-def compile_columns(item: Field, first: int) -> Columns:
+def compile_columns(item: AnyField, first: int) -> Columns:
     """What encodes columns of a fitted field whose first feature is given: compiled code, for those with numbers.
 
     Examples
@@ -456,7 +455,7 @@ def compile_columns(item: Field, first: int) -> Columns:
     >>> start.tolist(), weight.tolist()
     ([[1], [0]], [[0.75, 0.25], [1.0, 0.0]])
     """
-    plan = plan_field(item, first) if isinstance(item, Numerical | Cross) else None
+    plan = plan_field(item, first)
     if isinstance(plan, CrossPlan):
         return CrossColumns(plan)
     return NumberColumn(plan) if isinstance(plan, NumberPlan) else OtherColumns(item, first)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.fields.axis import active_features
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.contract import active_features
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical

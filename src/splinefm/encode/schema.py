@@ -30,7 +30,7 @@ from splinefm.encode.transforms.transform import TRANSFORMS
 
 Single = Numerical | Categorical | MultiValued
 """Fields of one column."""
-Field = Single | Cross
+AnyField = Single | Cross
 _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp, Cross)
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*_FIELD_KINDS, *TRANSFORMS, *BASES)}
 
@@ -121,14 +121,16 @@ class Schema:
     True
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[AnyField, ...]
     provenance: Mapping[str, Provenance] = field(default_factory=dict, compare=False)
 
-    def __init__(self, fields: Iterable[Field | Timestamp], provenance: Mapping[str, Provenance] | None = None) -> None:
-        items: list[Field] = []
+    def __init__(
+        self, fields: Iterable[AnyField | Timestamp], provenance: Mapping[str, Provenance] | None = None
+    ) -> None:
+        items: list[AnyField] = []
         item: Any
         for item in fields:
-            if not isinstance(item, Field | Timestamp):
+            if not isinstance(item, AnyField | Timestamp):
                 kinds = ", ".join(f"sf.{kind.__name__}" for kind in _FIELD_KINDS)
                 raise ValueError(f"a schema takes {kinds}; got {item!r}")
             items += item.fields if isinstance(item, Timestamp) else [item]
@@ -159,7 +161,7 @@ class Schema:
         return name in self.provenance and self.provenance[name].source in ("inferred", "searched")
 
     @cached_property
-    def resolved(self) -> tuple[Field, ...]:
+    def resolved(self) -> tuple[AnyField, ...]:
         """The fields, with the parts of crosses as fields instead of names."""
         return tuple(item.resolve(self._by_name) if isinstance(item, Cross) else item for item in self.fields)
 
@@ -179,21 +181,31 @@ class Schema:
         """The crosses, with their parts as fields."""
         return tuple(item for item in self.resolved if isinstance(item, Cross))
 
-    def on_column(self, column: str) -> tuple[Single, ...]:
-        """The fields that read a column alone; crosses are not among them."""
-        return tuple(item for item in self.fields if not isinstance(item, Cross) and item.column == column)
+    @cached_property
+    def singles(self) -> tuple[Single, ...]:
+        """The fields of one column: all but crosses."""
+        return tuple(item for item in self.fields if not isinstance(item, Cross))
 
     @cached_property
-    def _by_name(self) -> dict[str, Field]:
+    def numerical(self) -> tuple[Numerical, ...]:
+        """The numerical fields."""
+        return tuple(item for item in self.fields if isinstance(item, Numerical))
+
+    def on_column(self, column: str) -> tuple[Single, ...]:
+        """The fields that read a column alone; crosses are not among them."""
+        return tuple(item for item in self.singles if item.column == column)
+
+    @cached_property
+    def _by_name(self) -> dict[str, AnyField]:
         return {item.name: item for item in self.fields}
 
-    def __iter__(self) -> Iterator[Field]:
+    def __iter__(self) -> Iterator[AnyField]:
         return iter(self.fields)
 
     def __len__(self) -> int:
         return len(self.fields)
 
-    def __getitem__(self, name: str) -> Field:
+    def __getitem__(self, name: str) -> AnyField:
         """The field of a name."""
         if name not in self._by_name:
             raise ValueError(missing_column_message(name, self.names))
@@ -257,7 +269,7 @@ class Schema:
         if not isinstance(entries, list) or set(description) != {"field"}:
             raise ValueError('a schema file has one list "field" with an entry per column')
         provenance = {}
-        items: list[Field | Timestamp] = []
+        items: list[AnyField | Timestamp] = []
         for entry in entries:
             if not isinstance(entry, Mapping):
                 raise ValueError(f'field {len(items)} must be a table with "kind" and "name", got {entry!r:.60}')
@@ -338,7 +350,7 @@ def check_crosses(schema: Schema) -> None:
         raise ValueError(f"cross {cross.name!r}: {unused}, and the cross has none; leave it out")
 
 
-def _brief(item: Field) -> str:
+def _brief(item: AnyField) -> str:
     """A field with the settings that differ from the defaults."""
     settings = [
         f"{part.name}={_brief_value(getattr(item, part.name))}"
@@ -352,7 +364,7 @@ def _brief(item: Field) -> str:
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
 
 
-def _lacks(item: Field, names: set[str]) -> bool:
+def _lacks(item: AnyField, names: set[str]) -> bool:
     """Whether a cross names a field that is not there."""
     return isinstance(item, Cross) and any(isinstance(part, str) and part not in names for part in item.parts)
 

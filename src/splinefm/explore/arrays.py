@@ -17,7 +17,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Field, Single
+from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.arrow import to_numpy
 from splinefm.encode.tables.columns import Categories, one_array
@@ -130,35 +130,35 @@ def keep_features(fitted: Fitted, most: int, slots: Sequence[Slots]) -> list[Kep
     return [_kept(item, np.sort(member[chosen & (field == f)])) for f, item in enumerate(fields)]
 
 
-def _members(item: Field) -> int:
+def _members(item: AnyField) -> int:
     """Categories or combinations of a field that could be left out."""
     if isinstance(item, Cross):
         return len(item.cells) if item.cells is not None else 0
     return len(item.vocabulary or ()) if isinstance(item, Categorical | MultiValued) else 0
 
 
-def _cost(item: Field) -> int:
+def _cost(item: AnyField) -> int:
     """Features of each of them."""
     return item.block if isinstance(item, Cross) else 1
 
 
-def _first(item: Field) -> int:
+def _first(item: AnyField) -> int:
     """Features before them."""
     return item.elements.n_tokens if isinstance(item, Categorical | MultiValued) else 0
 
 
-def _rows(item: Field, counts: FloatArray, total: int) -> FloatArray:
+def _rows(item: AnyField, counts: FloatArray, total: int) -> FloatArray:
     """Training rows of each of them."""
     first, cost = _first(item), _cost(item)
     return counts[first : first + total * cost : cost]
 
 
-def _needed(item: Field, used: BoolArray, total: int) -> BoolArray:
+def _needed(item: AnyField, used: BoolArray, total: int) -> BoolArray:
     first, cost = _first(item), _cost(item)
     return np.asarray(used[first : first + total * cost].reshape(total, cost).any(axis=1))
 
 
-def _kept(item: Field, members: IndexArray) -> Kept:
+def _kept(item: AnyField, members: IndexArray) -> Kept:
     total, first, cost = _members(item), _first(item), _cost(item)
     n_features = item.layout.n_features
     own = (first + members[:, None] * cost + np.arange(cost)).ravel()

@@ -14,7 +14,7 @@ from splinefm.encode.bases.functions import Bins, Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted
 
@@ -26,7 +26,7 @@ _HULL = 64  # parts of [0, 1] whose control points hold the curve of another fie
 _BLOCK_NUMBERS = 1 << 22  # numbers in arrays of intermediate results
 
 
-def is_steps(item: Field) -> bool:
+def is_steps(item: AnyField) -> bool:
     """Whether a field has one feature per interval already."""
     return isinstance(item, Numerical) and step_cuts(item.basis) is not None
 

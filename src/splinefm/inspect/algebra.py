@@ -16,11 +16,11 @@ import pyarrow as pa
 from splinefm._arrays import Float32Array, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import for_reader
-from splinefm.encode.fields.axis import active_features, features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.contract import active_features
 from splinefm.encode.fields.cross import Cross, GroupMeans, PartGroup, encode_part, known_group, product
 from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
@@ -92,7 +92,7 @@ def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest,
     return Means(vectors, groups)
 
 
-def _absent_parts(item: Field, sources: Sources, absent: list[str]) -> list[int]:
+def _absent_parts(item: AnyField, sources: Sources, absent: list[str]) -> list[int]:
     """Positions of the parts of a field that a segment does not name; a field of one column is its own part."""
     names = sources.of[item.name] if isinstance(item, Cross) else (item.name,)
     return [i for i, name in enumerate(names) if name in absent]
@@ -147,7 +147,7 @@ def _averaged(
         n_rows += n
         for f, total in totals.items():
             values = [columns[name] for name in columns_of[f]]
-            features, weight = active_features(fields[f], values if isinstance(fields[f], Cross) else values[0])
+            features, weight = active_features(fields[f], fields[f].as_input(values))
             total += np.bincount(features.ravel(), weight.ravel(), minlength=len(total))
         for f, mean in means.items():
             parts = [fields[f].fields[i] for i in mean.parts]
@@ -185,7 +185,7 @@ def other_units(
             if isinstance(item, Cross):
                 features, weight = product(item, closed_groups(fitted, sources, f, columns, means))
             else:
-                features, weight = features_on_axis(item, columns[item.name])
+                features, weight = item.features_on_axis(columns[item.name])
             vectors, weights = unit_vectors(fitted, f, features, weight)
             parts.append(np.broadcast_to(vectors, (n, *vectors.shape[1:])))
             linear += weights
@@ -202,7 +202,7 @@ def closed_groups(
     groups = [means.groups[f]] if f in means.groups else []
     for i, (part, source) in enumerate(zip(cross.fields, sources.of[cross.name], strict=True)):
         if source in columns:
-            groups.append(encode_part(cross, i, values_on_axis(part, columns[source])))
+            groups.append(encode_part(cross, i, part.read_axis(columns[source])))
     return groups
 
 

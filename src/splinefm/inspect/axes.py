@@ -559,7 +559,7 @@ def column_values(data: object, item: Numerical) -> FloatArray:
         array = column if isinstance(column, pa.Array) else pa.array(np.asarray(column).ravel(), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"data: {error}; give a table with the column {item.name!r}, or its values") from error
-    values = item.read(array) if _is_table(data) else item.on_axis(array)
+    values = item.read(array) if _is_table(data) else item.read_axis(array)
     if not len(values):
         raise ValueError(f"data: the column {item.name!r} has no rows; give at least one, or leave data out")
     return values

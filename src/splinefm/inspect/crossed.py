@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray, Int32Array
-from splinefm.encode.fields.axis import features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import (
     Cross,
@@ -261,7 +260,7 @@ class Crossed:
     def at_values(self, axis: str, column: pa.Array) -> Points:
         """Points at values along an axis."""
         item = self.sources.fields[axis]
-        own = features_on_axis(item, column)
+        own = item.features_on_axis(column)
         return self._points(axis, own, lambda cross, i: _part_at_values(cross, i, column))
 
     def at_positions(self, axis: str, u: FloatArray) -> Points:
@@ -393,7 +392,7 @@ def _varying(cross: Cross, points: Sequence[Points]) -> list[PartGroup]:
 
 
 def _part_at_values(cross: Cross, i: int, column: pa.Array) -> PartGroup:
-    return encode_part(cross, i, values_on_axis(cross.fields[i], column))
+    return encode_part(cross, i, cross.fields[i].read_axis(column))
 
 
 def _part_at_features(cross: Cross, i: int, item: Single) -> PartGroup:

@@ -12,7 +12,6 @@ from splinefm._arrays import FloatArray, IndexArray
 from splinefm._cached import cached_property
 from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.axis import as_column, effects_at, first_feature, more_axes, plain, weights_at
 from splinefm.encode.fields.curves import (
     pieces,
     scipy_polynomial,
@@ -78,12 +77,12 @@ class _View:
             Whether to convert scores to predictions.
         """
         if self.crossed is not None:
-            column, shape = as_column(self.field, values)
+            column, shape = self.field.as_column(values)
             scores = self.crossed.scores([self.crossed.at_values(self.crossed.axes[0], column)])
             scores = scores.reshape(self.effects.shape[:-1] + shape)
         else:
-            effects = effects_at(self.field, self.effects, values)
-            scores = effects + more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
+            effects = _effects_at(self.field, self.effects, values)
+            scores = effects + _more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
         return self.loss.predict(scores) if link else scores
 
     def __len__(self) -> int:
@@ -98,7 +97,7 @@ class _View:
         """The view of one segment of a family, or of some of them."""
         self._check_family()
         crossed = None if self.crossed is None else self.crossed[number]
-        return replace(self, effects=self.effects[number], intercept=plain(self.intercept[number]), crossed=crossed)
+        return replace(self, effects=self.effects[number], intercept=_plain(self.intercept[number]), crossed=crossed)
 
     def mean(self) -> Self:
         """The mean of a family: with the rows of a table as segments, their mean score at each value of the column."""
@@ -110,7 +109,7 @@ class _View:
     @property
     def tokens(self) -> dict[str, Any]:
         """Scores at the values that have a feature to themselves: special values ("= 0"), "missing", "rare"."""
-        return {name: plain(self.intercept + self.effects[..., i]) for i, name in enumerate(self._token_names())}
+        return {name: _plain(self.intercept + self.effects[..., i]) for i, name in enumerate(self._token_names())}
 
     @property
     def met_tokens(self) -> dict[str, Any]:
@@ -209,8 +208,8 @@ class Curve(_View):
         It is 0 beyond the ends of the transform and NaN at special and missing values. `spline.derivative()` is the
         derivative by u.
         """
-        column, shape = as_column(self.field, values)
-        x = self.field.on_axis(column)
+        column, shape = self.field.as_column(values)
+        x = self.field.read_axis(column)
         token = self.field.tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
         inside = np.where(ordinary, x, 0.0)
@@ -440,13 +439,13 @@ class Surface:
             return self.loss.predict(scores) if link else scores
         (a, left), (b, right) = map(self._along, (0, 1), (first, second))
         n_axes = max(left.ndim, right.ndim) - 1
-        left, right = more_axes(left, 0, n_axes + 1), more_axes(right, 0, n_axes + 1)
+        left, right = _more_axes(left, 0, n_axes + 1), _more_axes(right, 0, n_axes + 1)
         at = self.scales.ndim - 1
         scale = np.expand_dims(self.scales, tuple(range(at, at + n_axes)))
         pairs = np.einsum("...k,...k->...", left * scale, right)
         scores = pairs
         for part in (a, b, np.asarray(self.intercept)):
-            scores = scores + more_axes(part, at, at + n_axes)
+            scores = scores + _more_axes(part, at, at + n_axes)
         return self.loss.predict(scores) if link else np.asarray(scores)
 
     def __len__(self) -> int:
@@ -462,7 +461,7 @@ class Surface:
         self._check_family()
         effects = self.effects[0][number], self.effects[1][number]
         crossed = None if self.crossed is None else self.crossed[number]
-        intercept = plain(self.intercept[number])
+        intercept = _plain(self.intercept[number])
         return replace(self, effects=effects, scales=self.scales[number], intercept=intercept, crossed=crossed)
 
     def mean(self) -> Surface:
@@ -482,7 +481,7 @@ class Surface:
     def coefficients(self) -> FloatArray:
         """C: the effects of pairs of basis functions (or categories), shape (functions, functions)."""
         self._check_pairs()
-        left, right = (values[first_feature(item) :] for item, values in zip(self.fields, self.factors, strict=True))
+        left, right = (values[_first_feature(item) :] for item, values in zip(self.fields, self.factors, strict=True))
         return np.asarray((left * self.scales[..., None, :]) @ right.T)
 
     @property
@@ -490,7 +489,7 @@ class Surface:
         """a and b: the main effects of the basis functions (or categories) of either field."""
         self._check_pairs()
         first, second = (
-            values[..., first_feature(item) :] for item, values in zip(self.fields, self.effects, strict=True)
+            values[..., _first_feature(item) :] for item, values in zip(self.fields, self.effects, strict=True)
         )
         return first, second
 
@@ -503,13 +502,13 @@ class Surface:
     def _along(self, side: int, values: object) -> tuple[FloatArray, FloatArray]:
         """Main effects, shape (segments.., values..), and the factors at the values, shape (values.., k)."""
         item = self.fields[side]
-        matrix, shape = weights_at(item, values)
+        matrix, shape = _weights_at(item, values)
         factors = (matrix @ self.factors[side]).reshape(*shape, -1)
-        return effects_at(item, self.effects[side], values), factors
+        return _effects_at(item, self.effects[side], values), factors
 
     def _crossed_scores(self, crossed: Crossed, first: object, second: object) -> FloatArray:
         """Scores at values that broadcast, each of which is encoded once."""
-        sides = [as_column(item, values) for item, values in zip(self.fields, (first, second), strict=True)]
+        sides = [item.as_column(values) for item, values in zip(self.fields, (first, second), strict=True)]
         shape = np.broadcast_shapes(*(side for _, side in sides))
         points = []
         for axis, (column, side) in zip(crossed.axes, sides, strict=True):
@@ -528,3 +527,34 @@ class Surface:
     def _check_family(self) -> None:
         if self.scales.ndim == 1:
             raise TypeError("this is the Surface of one segment; sf.segments makes several")
+
+
+def _first_feature(item: Single) -> int:
+    """Features before the basis functions or categories."""
+    return item.n_tokens if item.is_numerical else item.layout.n_features - item.n_categories
+
+
+def _weights_at(item: Single, values: object) -> tuple[Any, tuple[int, ...]]:
+    """Weights of features at raw values, a sparse matrix of shape (n, features), and the shape of the values."""
+    from scipy.sparse import csr_array
+
+    column, shape = item.as_column(values)
+    features, weight = item.features_on_axis(column)
+    row_ptr = np.arange(len(features) + 1) * features.shape[1]
+    return csr_array((weight.ravel(), features.ravel(), row_ptr), shape=(len(features), item.layout.n_features)), shape
+
+
+def _effects_at(item: Single, effects: FloatArray, values: object) -> FloatArray:
+    """Σ_i effects_i weight_i at raw values: shape (segments.., values..)."""
+    matrix, shape = _weights_at(item, values)
+    return np.asarray((matrix @ effects.T).T.reshape(effects.shape[:-1] + shape))
+
+
+def _plain(value: Any) -> Any:
+    """A float instead of a NumPy number; arrays stay."""
+    return value if np.ndim(value) else float(value)
+
+
+def _more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
+    """The array with axes of length 1 inserted at `at`, until it has `n_axes`."""
+    return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))

@@ -11,9 +11,7 @@ import numpy as np
 
 from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_one_score
-from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
@@ -143,7 +141,8 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tupl
     """The index of a field, and rows in which it has the values of the grid and the other fields have weight 0."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
-    start, weight = encode_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
+    item: Any = encoder.fields[f]
+    start, weight = item.encode_values(item.read_axis(item.as_column(grid)[0]))
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
     windows, weights = _columns_of(slots, f)
@@ -196,8 +195,8 @@ class _Chosen:
             raise ValueError(_unknown_column(fitted, name))
 
         def values_of(item: Single) -> Any:
-            column = as_column(item, grid)[0]
-            return item.on_axis(column) if isinstance(item, Numerical) and not by_column else item.read(column)
+            column = item.as_column(grid)[0]
+            return item.read(column) if by_column else item.read_axis(column)
 
         def is_chosen(item: Single) -> bool:
             return (item.column if by_column else item.name) == name
@@ -212,7 +211,7 @@ class _Chosen:
             found = {i: item.position(i, values_of(part)) for i, part in enumerate(item.fields) if is_chosen(part)}
             if found:
                 parts[f] = found
-        return _Chosen(len(as_column(_first_item(fitted, fields, parts), grid)[0]), fields, parts)
+        return _Chosen(len(_first_item(fitted, fields, parts).as_column(grid)[0]), fields, parts)
 
     def scores(self, fitted: Fitted, rows: EncodedRows, threads: int | None) -> Iterator[FloatArray]:
         """Scores of all rows with each of the values."""

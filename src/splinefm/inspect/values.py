@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray
 from splinefm._wording import number
-from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -233,7 +232,7 @@ def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], li
     schema, item = fitted.encoder.schema, source_field(fitted, name)
     assert not isinstance(item, Numerical)
     counts = fitted.encoder.feature_counts[schema.names.index(name)] if name in schema.names else None
-    shown = frequent_positions(item, counts, most)
+    shown = item.most_frequent(counts, most)
     names: list[str] = vocabulary_names(item).take(to_arrow(shown)).to_pylist()
     if counts is None:
         return names, [math.nan] * len(names)

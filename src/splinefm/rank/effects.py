@@ -14,7 +14,7 @@ from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Side, Split
 from splinefm.rank.error import MARGIN, ROUNDING, Maxima, Meter, ScoreError, largest_sizes
@@ -205,7 +205,7 @@ class EffectStore(Store):
     ----------
     split : Split
         The model; `is_linear` must be true.
-    fields : tuple of Field
+    fields : tuple of AnyField
         The fields of an item.
     queries : ContextQueries
         The queries of the same model.
@@ -214,7 +214,7 @@ class EffectStore(Store):
     form = "effects"
     dtype = "float32"
 
-    def __init__(self, split: Split, fields: tuple[Field, ...], queries: ContextQueries) -> None:
+    def __init__(self, split: Split, fields: tuple[AnyField, ...], queries: ContextQueries) -> None:
         self.queries = queries
         self.split, self.layout = split, SlotLayout(tuple(item.layout for item in fields))
         self.tables = [self._table(f, item) for f, item in zip(split.items, fields, strict=True)]
@@ -225,7 +225,7 @@ class EffectStore(Store):
         self.starts, self.weights = Panels(self.layout.n_windows, np.int32), Panels(len(self.kept), np.float32)
         super().__init__(self.starts, self.weights)
 
-    def _table(self, f: int, item: Field) -> FeatureTable:
+    def _table(self, f: int, item: AnyField) -> FeatureTable:
         first, factors = int(self.split.layout.feature_ptr[f]), self.split.params["factors"]
         is_compact = set(item.layout.widths) == {1}
         return FeatureTable(factors, first, item.layout.n_features, self.split.feature_columns(f), is_compact)
@@ -356,7 +356,7 @@ class EffectStore(Store):
         return TOGETHER
 
 
-def _has_weights(item: Field) -> bool:
+def _has_weights(item: AnyField) -> bool:
     """Whether a field has weights other than 0 and 1."""
     if isinstance(item, MultiValued):
         return item.reduction == "mean"

@@ -13,7 +13,7 @@ from splinefm.encode.bases.basis import basis_reach
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.model.split import Side, Split
 from splinefm.rank.store import Packed
 from splinefm.train.fitted import Fitted
@@ -163,7 +163,7 @@ def _largest(table: Float32Array, first: int, last: int) -> Any:
     return np.max(parts, axis=0).astype(np.float64)
 
 
-def weight_reach(item: Field) -> FloatArray:
+def weight_reach(item: AnyField) -> FloatArray:
     """The largest sum of absolute weights of each unit of a field; bases are evaluated on a fine grid."""
     n_units = max(item.layout.units) + 1
     if isinstance(item, MultiValued) and item.reduction == "sum":

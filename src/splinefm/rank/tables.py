@@ -18,7 +18,7 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.plans import RowFields
-from splinefm.encode.schema import Field, Single
+from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.arrow import convert_column
 from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
@@ -239,7 +239,7 @@ class FieldSubset:
         )
 
 
-def is_row(fields: Sequence[Field], values: Mapping[str, object]) -> bool:
+def is_row(fields: Sequence[AnyField], values: Mapping[str, object]) -> bool:
     """Whether a dict has one value per field, not a column. A list is a value of a multi-valued field only.
 
     Examples
@@ -265,7 +265,7 @@ def _is_column(value: object) -> bool:
     return known or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
 
 
-def _encode_one(item: Field, values: Mapping[str, object]) -> tuple[Int32Array, FloatArray]:
+def _encode_one(item: AnyField, values: Mapping[str, object]) -> tuple[Int32Array, FloatArray]:
     """Features inside the field and weights of one row."""
     if isinstance(item, Cross):
         return item.encode([_one_column(part, values[part.column]) for part in item.fields])

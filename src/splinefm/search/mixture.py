@@ -17,7 +17,7 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Provenance, Schema
+from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.field_weighted import FwFM
@@ -38,7 +38,7 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
     >>> join_schemas([eight, twenty])["x"].basis
     MultiResolution(segments=(8, 20), degree=3)
     """
-    fields: dict[str, Field] = {}
+    fields: dict[str, AnyField] = {}
     provenance: dict[str, Provenance] = {}
     for schema in schemas:
         for item in schema.fields:
@@ -53,11 +53,11 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
     return joined if same else None
 
 
-def _crosses(schema: Schema) -> dict[str, Field]:
+def _crosses(schema: Schema) -> dict[str, AnyField]:
     return {item.name: item for item in schema.resolved if isinstance(item, Cross)}
 
 
-def _join(a: Field, b: Field) -> Field | None:
+def _join(a: AnyField, b: AnyField) -> AnyField | None:
     """Return the field that has the features of both, or None if there is none."""
     if a == b:
         return a

@@ -14,7 +14,7 @@ from splinefm._arrays import FloatArray
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import AnyField, Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import each_output
@@ -140,7 +140,7 @@ def free_columns(schema: Schema) -> list[str]:
     return [item.name for item in schema if schema.is_chosen(item.name) and _is_free(item)]
 
 
-def _is_free(item: Field) -> bool:
+def _is_free(item: AnyField) -> bool:
     return isinstance(item, Numerical) and item.basis == MultiResolution()
 
 
@@ -185,7 +185,7 @@ def with_bases(schema: Schema, encoder: Encoder) -> Schema:
     return Schema(tuple(items), schema.provenance)
 
 
-def _changed(item: Field, resolutions: Resolutions) -> Field:
+def _changed(item: AnyField, resolutions: Resolutions) -> AnyField:
     if item.name not in resolutions or not isinstance(item, Numerical) or not isinstance(item.basis, MultiResolution):
         return item
     # A single resolution stays a MultiResolution, which has its own penalties.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import AnyField, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel
 from splinefm.model.family.field_weighted import FwFM
@@ -93,7 +93,7 @@ class Setting:
         return tuple(item.name for item in self.schema.crosses)
 
 
-def has_free_basis(item: Field, schema: Schema) -> bool:
+def has_free_basis(item: AnyField, schema: Schema) -> bool:
     """Return whether the basis of a field was inferred and not changed since."""
     return isinstance(item, Numerical) and schema.is_chosen(item.name) and item.basis in INFERRED
 

@@ -14,7 +14,7 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.store.model_file import load, setting_types
 from splinefm.store.sharded import Manifest, count_parameters, is_sharded
 from splinefm.store.sharded_model import ShardedModel
@@ -199,7 +199,7 @@ def find_class(fitted: Fitted, named: str) -> Label:
     return found[0]
 
 
-def _describe_field(item: Field) -> dict[str, Any]:
+def _describe_field(item: AnyField) -> dict[str, Any]:
     if isinstance(item, Numerical):
         return {
             "transform": type(item.transform).__name__,

@@ -27,7 +27,7 @@ from splinefm.encode.fields.cross import MAX_PARTS, Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.schema import Field, Provenance, Schema
+from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
@@ -270,7 +270,7 @@ def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
 
 
 def _restore_weights(
-    items: tuple[Field, ...], counts: tuple[Array, ...], tensors: dict[str, Array]
+    items: tuple[AnyField, ...], counts: tuple[Array, ...], tensors: dict[str, Array]
 ) -> tuple[Array, ...]:
     """Return the weights of all features: format 1 has none, and those of categorical fields are the counts."""
     if "row_weights" not in tensors:
@@ -284,7 +284,7 @@ def _restore_weights(
     return tuple(part if size else count for part, count, size in zip(weights, counts, sizes, strict=True))
 
 
-def _check_fitted(item: Field, n_features: int) -> None:
+def _check_fitted(item: AnyField, n_features: int) -> None:
     """Raise an error for fields that are not fitted, or larger than the arrays, before memory is allocated."""
     if isinstance(item, Cross):
         for part in item.fields:

@@ -13,7 +13,7 @@ from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import AnyField
 from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
 from splinefm.train.settings import LINEAR_L2, Training, penalty_by_field
@@ -22,7 +22,7 @@ from splinefm.train.settings import LINEAR_L2, Training, penalty_by_field
 MIN_LENGTH = 0.01
 
 
-def unsmoothed_fields(fields: Iterable[Field]) -> list[str]:
+def unsmoothed_fields(fields: Iterable[AnyField]) -> list[str]:
     """Return the names of fields that are not smoothed by default: tensor products.
 
     Their resolutions and the L2 penalty shrink them. Smoothness made them worse on all tables: decision 38.

@@ -11,7 +11,7 @@ from splinefm._cached import cached_property
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import AnyField, Schema
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.choice import ATOM_SHARE
@@ -185,7 +185,7 @@ class Space:
             return value
         return {name: value if number == start else number * (value / start) for name, number in own.items()}
 
-    def _changed(self, item: Field, params: Point, has_free_basis: bool) -> Field:
+    def _changed(self, item: AnyField, params: Point, has_free_basis: bool) -> AnyField:
         if not isinstance(item, Numerical):
             return item
         segments, degree = (params.get(name, self.start[name]) for name in ("segments", "degree"))

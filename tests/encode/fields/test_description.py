@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.axis import features_on_axis
 from splinefm.encode.fields.description import bin_edges, describe_numerical
 from splinefm.encode.fields.numerical import SIGNS, Comparison, parse_special
 from splinefm.encode.tables.arrow import to_arrow
@@ -72,7 +71,7 @@ def transform_at(pieces, x):
 def test_a_description_gives_the_weights_of_the_encoder(transform, basis):
     item = sf.Numerical("x", transform, basis, special=[0.0, ">= 11", "< -5.5"])
     found = describe_numerical(item)
-    features, weight = features_on_axis(item, to_arrow(X))
+    features, weight = item.features_on_axis(to_arrow(X))
     expected = np.zeros((len(X), item.layout.n_features))
     np.add.at(expected, (np.arange(len(X))[:, None], features), weight)
     weights = evaluate(found, X)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pyarrow as pa
 from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
 from splinefm._wording import as_field, number_of
+from splinefm.encode.fields.contract import OneColumn
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
@@ -59,7 +60,7 @@ class CategoryStatistics(Protocol):
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(OneColumn):
     """A column of categories: one feature each.
 
     The field's features are [missing, rare or hash buckets.., categories..], the most frequent first.
@@ -94,6 +95,10 @@ class Categorical:
     Categorical(name='country', min_count=10, ...)
     """
 
+    weights_are_counts: ClassVar[bool] = True
+    has_binary_weights: ClassVar[bool] = True
+    part: ClassVar[None] = None
+
     name: str
     min_count: int = 1
     unseen: Unseen = "rare"
@@ -123,11 +128,6 @@ class Categorical:
         object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
 
     @property
-    def columns(self) -> tuple[str]:
-        """The column, in a tuple: crosses have several."""
-        return (self.column,)
-
-    @property
     def elements(self) -> Categorical:
         """The field of single categories: this one; see `MultiValued.elements`."""
         return self
@@ -146,6 +146,15 @@ class Categorical:
     def n_tokens(self) -> int:
         """Features before the categories."""
         return self.first_unseen + self._n_unseen
+
+    @property
+    def n_categories(self) -> int:
+        """Known categories."""
+        return len(self.vocabulary or ())
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows."""
+        return {"vocabulary": self.n_categories, "unseen": self.unseen}
 
     def is_unseen(self, feature: Any) -> Any:
         """Whether features, inside the field, are those of unseen categories."""
@@ -208,10 +217,6 @@ class Categorical:
         """The names of a column, as they are spelled there."""
         return as_categories(column, self.column, widened=self.values == "text")
 
-    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
-        """Features inside the field, shape (n, 1), and weights, shape (n, 1)."""
-        return self.encode_values(self.read(column))
-
     def encode_values(self, values: Categories) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of names."""
         names, codes = values
@@ -244,6 +249,10 @@ class Categorical:
     def find(self, names: pa.LargeStringArray) -> Int32Array:
         """Position of each name in the vocabulary, in any spelling; -1 where it is not there."""
         return self._fitted().find(names, self.spelling)
+
+    def unknown(self, names: pa.LargeStringArray) -> pa.LargeStringArray:
+        """The names that are not in the vocabulary, in any spelling."""
+        return names.filter(to_arrow(self.find(names) < 0))
 
     def look_up(self, names: pa.LargeStringArray) -> tuple[Int32Array, FloatArray]:
         """Feature and weight of each name; nulls get some feature, to be overwritten."""
@@ -299,12 +308,32 @@ class Categorical:
         """
         return self._fitted().display_order(positions)
 
+    def most_frequent(self, counts: FloatArray | None, n: int) -> IndexArray:
+        """Positions in the vocabulary of the n most frequent categories, in the order to show them.
+
+        `counts` are the training rows of all features. Without them the order of the vocabulary counts: the most
+        frequent first, unless it was extended.
+
+        Examples
+        --------
+        >>> code = Categorical("code", vocabulary=["10", "9", "1", "5"])
+        >>> code.most_frequent(None, 3), code.most_frequent(np.array([0.0, 0, 4, 3, 2, 9]), 2)
+        (array([2, 1, 0]), array([3, 0]))
+        """
+        known = self.n_categories
+        order = np.arange(known) if counts is None else np.argsort(-counts[len(counts) - known :], kind="stable")
+        return self.display_order(order[:n])
+
     def feature_counts(self, statistics: CategoryStatistics) -> FloatArray:
         """Number of training rows in which each feature is active."""
         counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
         return counts + self.count_features(statistics.counts, len(counts))
+
+    def feature_weights(self, statistics: CategoryStatistics) -> FloatArray:
+        """The same: all weights are 1."""
+        return self.feature_counts(statistics)
 
     def count_features(self, counts: CategoryCounts, n_features: int) -> FloatArray:
         """Counts of categories as counts of features."""

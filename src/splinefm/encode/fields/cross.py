@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis, levels_of, product_widths, tensor_product
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, hash_cells, listed_cells
@@ -73,6 +74,11 @@ class Cross:
     '3 combinations of categories'
     """
 
+    is_numerical: ClassVar[bool] = False
+    holds_lists: ClassVar[bool] = False
+    weights_are_counts: ClassVar[bool] = False
+    n_tokens: ClassVar[int] = 0
+
     name: str
     parts: tuple[str | Part, ...]
     segments: tuple[int, ...] | None = None
@@ -124,7 +130,7 @@ class Cross:
         if all(not isinstance(part, str) for part in self.parts):
             return self
         found = [self._find(part, known) if isinstance(part, str) else part for part in self.parts]
-        n_numbers = sum(isinstance(part, Numerical) for part in found)
+        n_numbers = sum(part.is_numerical for part in found)
         parts = [
             self._with_basis(part, n_numbers) if isinstance(given, str) and isinstance(part, Numerical) else part
             for given, part in zip(self.parts, found, strict=True)
@@ -168,6 +174,35 @@ class Cross:
         return tuple(part.column for part in self.fields)
 
     @property
+    def singles(self) -> tuple[Part, ...]:
+        """The parts."""
+        return self.fields
+
+    @property
+    def n_categories(self) -> int:
+        """Combinations of categories that are kept."""
+        return 0 if self.cells is None else len(self.cells)
+
+    @property
+    def features_per_category(self) -> int:
+        """Functions of its numbers."""
+        return self.block
+
+    @property
+    def has_binary_weights(self) -> bool:
+        """Whether all weights are 0 or 1: those of categories and bins."""
+        return all(isinstance(basis, Bins) for bases in self.levels for basis in bases)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows."""
+        return {
+            "columns": list(self.columns),
+            "combinations": self.n_cells if self.categories else None,
+            "functions": [list(sizes) for sizes in self.level_sizes if sizes],
+            "buckets": self.buckets,
+        }
+
+    @property
     def reduction(self) -> Literal["sum"]:
         """All features are summed into one vector."""
         return "sum"
@@ -175,12 +210,17 @@ class Cross:
     @cached_property
     def categories(self) -> tuple[int, ...]:
         """Positions of the categorical parts."""
-        return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Categorical))
+        return tuple(i for i, part in enumerate(self.fields) if not part.is_numerical)
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
         """Positions of the numerical parts."""
-        return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Numerical))
+        return tuple(i for i, part in enumerate(self.fields) if part.is_numerical)
+
+    @property
+    def number_parts(self) -> tuple[Numerical, ...]:
+        """The numerical parts."""
+        return tuple(part for part in self.fields if isinstance(part, Numerical))
 
     @property
     def category_parts(self) -> tuple[Categorical, ...]:
@@ -195,7 +235,7 @@ class Cross:
     @cached_property
     def levels(self) -> tuple[tuple[Basis, ...], ...]:
         """For each resolution, the basis of every numerical part; the products of each resolution are summed."""
-        of_parts = [levels_of(part.basis) for part in self.fields if isinstance(part, Numerical)]
+        of_parts = [levels_of(part.basis) for part in self.number_parts]
         n_levels = max(map(len, of_parts), default=1)
         for levels in of_parts:
             if len(levels) not in (1, n_levels):
@@ -297,6 +337,10 @@ class Cross:
         return self.feature_counts(statistics)
 
     # Encoding
+
+    def as_input(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """The columns of the parts."""
+        return list(columns)
 
     def read(self, columns: Sequence[pa.Array]) -> list[Any]:
         """The values of the parts, given a column for each."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
+from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.fields.categorical import Categorical, Unseen
+from splinefm.encode.fields.contract import OneColumn
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary
 from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import to_arrow
@@ -24,7 +25,7 @@ LONGEST_LIST = 64
 
 
 @dataclass(frozen=True)
-class MultiValued:
+class MultiValued(OneColumn):
     """A column of lists of categories, or of text that a separator splits into them.
 
     Parameters
@@ -45,6 +46,9 @@ class MultiValued:
     >>> MultiValued("interests", separator="|", reduction="mean").reduction
     'mean'
     """
+
+    holds_lists: ClassVar[bool] = True
+    part: ClassVar[None] = None
 
     name: str
     separator: str | None = None
@@ -68,11 +72,6 @@ class MultiValued:
         object.__setattr__(self, "column", self.elements.column)
 
     @property
-    def columns(self) -> tuple[str]:
-        """The column, in a tuple: crosses have several."""
-        return (self.column,)
-
-    @property
     def elements(self) -> Categorical:
         """The field of the elements: vocabulary and tokens work as in a categorical field."""
         return Categorical(
@@ -85,6 +84,33 @@ class MultiValued:
             values=self.values,
             column=self.column,
         )
+
+    @property
+    def n_tokens(self) -> int:
+        """Features before the categories."""
+        return self.elements.n_tokens
+
+    @property
+    def n_categories(self) -> int:
+        """Known categories."""
+        return len(self.vocabulary or ())
+
+    @property
+    def has_binary_weights(self) -> bool:
+        """Whether all weights are 0 or 1: not in a mean."""
+        return self.reduction != "mean"
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows."""
+        return self.elements.describe()
+
+    def holding(self, value: Any) -> list[Any]:
+        """A list of one category."""
+        return [value]
+
+    def _to_arrow(self, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
+        lists = list(values)  # what is not a collection raises
+        return pa.array(lists), (len(lists),)
 
     @property
     def layout(self) -> FieldLayout:
@@ -114,12 +140,8 @@ class MultiValued:
         """The elements of a column, as they are spelled there."""
         return as_lists(column, self.column, self.separator)
 
-    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
-        """Features inside the field and weights, both of shape (n, max_length); unused ones weigh 0."""
-        return self.encode_values(self.read(column))
-
     def encode_values(self, values: Lists) -> tuple[Int32Array, FloatArray]:
-        """Features inside the field and weights of lists of names."""
+        """Features inside the field and weights of lists of names, of shape (n, max_length); unused ones weigh 0."""
         length, n = self._fitted_length(), len(values.missing)
         start = np.zeros((n, length), np.int32)
         weight = np.zeros((n, length))
@@ -135,11 +157,6 @@ class MultiValued:
             start[values.missing, 0], weight[values.missing, 0] = 0, 1.0
         return start, weight
 
-    def encode_into(self, values: Lists, first: int, start: Int32Array, weight: Array) -> None:
-        """Write features, counted from `first`, and weights of lists into arrays, such as some columns of slots."""
-        starts, weight[...] = self.encode_values(values)
-        np.add(starts, np.int32(first), out=start)
-
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
         self.elements.refuse_missing()
@@ -151,6 +168,10 @@ class MultiValued:
     def display_order(self, positions: npt.ArrayLike) -> IndexArray:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
         return self.elements.display_order(positions)
+
+    def most_frequent(self, counts: FloatArray | None, n: int) -> IndexArray:
+        """Positions in the vocabulary of the n most frequent categories; see `Categorical.most_frequent`."""
+        return self.elements.most_frequent(counts, n)
 
     def feature_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Number of elements of the training rows with each feature."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,9 @@ from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.bases.basis import Basis, supports, write_windows
+from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline
+from splinefm.encode.fields.contract import OneColumn
 from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import (
@@ -130,7 +132,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Numerical:
+class Numerical(OneColumn):
     """A column of numbers: z -> T(z) in [0, 1] -> the values of a function basis.
 
     The field's features are [special values.., missing, basis functions..].
@@ -175,6 +177,9 @@ class Numerical:
     array([13.5,  nan])
     """
 
+    is_numerical: ClassVar[bool] = True
+    n_categories: ClassVar[int] = 0
+
     name: str
     transform: Transform | Literal["auto"] = "auto"
     basis: Basis = field(default_factory=BSpline)
@@ -218,14 +223,23 @@ class Numerical:
             )
 
     @property
-    def columns(self) -> tuple[str]:
-        """The column, in a tuple: crosses have several."""
-        return (self.column,)
-
-    @property
     def n_tokens(self) -> int:
         """Features before the basis functions."""
         return len(self.special) + (self.missing == "token")
+
+    @property
+    def has_binary_weights(self) -> bool:
+        """Whether all weights are 0 or 1: those of bins."""
+        return isinstance(self.basis, Bins)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows."""
+        return {
+            "transform": type(self.transform).__name__,
+            "basis": type(self.basis).__name__,
+            "functions": sum(self.basis.sizes),
+            "special": list(self.special),
+        }
 
     @property
     def rules(self) -> tuple[Comparison, ...]:
@@ -276,10 +290,6 @@ class Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
         return self
 
-    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
-        """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
-        return self.encode_values(self.read(column))
-
     def read(self, column: pa.Array) -> FloatArray:
         """The numbers of a column of the table, NaN where missing; of dates, their part."""
         if self.part is None:
@@ -290,8 +300,8 @@ class Numerical:
         """The times of a column of dates, in seconds since 1970."""
         return as_seconds(column, self.column, text=self.text, format=self.format, zone=self.zone)
 
-    def on_axis(self, column: pa.Array) -> FloatArray:
-        """Values along the field's axis: numbers are values of the part, while dates have them."""
+    def read_axis(self, column: pa.Array) -> FloatArray:
+        """The numbers along the field's axis: numbers are values of the part, while dates have them."""
         return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
 
     def encode_values(self, x: FloatArray) -> tuple[Int32Array, FloatArray]:

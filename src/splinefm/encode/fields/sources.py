@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross, Part
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.cross import Part
 from splinefm.encode.schema import Schema, Single
 
 
@@ -29,7 +26,7 @@ class Sources:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self.fields: dict[str, Single] = {item.name: item for item in schema if not isinstance(item, Cross)}
+        self.fields: dict[str, Single] = {item.name: item for item in schema.singles}
         self.of: dict[str, tuple[str, ...]] = {}
         """For each cross, the source of every part."""
         self.parts: dict[str, list[Part]] = {}
@@ -58,10 +55,4 @@ class Sources:
 
 def _read_alike(part: Part, item: Single) -> bool:
     """Whether two fields get the same values."""
-    if isinstance(item, MultiValued) or part.column != item.column:
-        return False
-    return _date_part(part) == _date_part(item)
-
-
-def _date_part(item: Numerical | Categorical) -> str | None:
-    return item.part if isinstance(item, Numerical) else None
+    return not item.holds_lists and (part.column, part.part) == (item.column, item.part)

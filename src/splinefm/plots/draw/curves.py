@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.axes import RawAxis, column_values, shown_values, split_tokens
 from splinefm.inspect.curves import Bars, Curve
@@ -165,7 +164,7 @@ def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[obj
     if len(values) > len(PALETTE):
         raise ValueError(f"at most {len(PALETTE)} segments fit one plot, got {len(values)}; choose some of them")
     categories = bars.names
-    chosen = frequent_positions(bars.field, bars.counts, most)
+    chosen = bars.field.most_frequent(bars.counts, most)
     kept = len(chosen)
     order = bars.field.display_order(chosen[np.argsort(-values[:, chosen].mean(axis=0), kind="stable")])
     tokens = bars.shown_tokens

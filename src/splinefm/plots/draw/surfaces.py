@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
@@ -101,7 +100,7 @@ def _side(
     categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
     if not categories:
         raise ValueError(f"{item.name!r} has no categories to plot")
-    drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MAX_CATEGORIES)]
+    drawn: list[Any] = [categories[i] for i in item.most_frequent(counts, _MAX_CATEGORIES)]
     points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
     hidden = len(categories) - len(drawn)
     return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)

@@ -1,0 +1,182 @@
+"""What the package asks of a field, and what the fields of one column share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm._arrays import Array, FloatArray, Int32Array
+from splinefm.encode.slots import FieldLayout, expand_windows
+
+
+class Field(Protocol):
+    """The questions that every field answers: `Numerical`, `Categorical`, `MultiValued` and `Cross`.
+
+    A field is the user's specification, the fitted object and what is saved: `fit` returns a copy with everything that
+    was learned. Its features are [tokens.., categories or basis functions..], those of a cross are `n_categories`
+    blocks of `features_per_category`.
+
+    `Numerical` has besides a transform, a basis and rules for special values, `Categorical` and `MultiValued` have a
+    vocabulary and `elements`, and `Cross` has parts. Code that needs these takes a field of that class:
+    `Schema.numerical`, `Schema.singles` and `Schema.crosses` list them.
+    """
+
+    is_numerical: ClassVar[bool]
+    """Whether values lie on an axis of numbers, along which the field has curves."""
+    holds_lists: ClassVar[bool]
+    """Whether a value is a list of categories."""
+    weights_are_counts: ClassVar[bool]
+    """Whether all weights are 1, so that `feature_weights` are `feature_counts`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the field."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table that it reads: one, or one for each part of a cross."""
+
+    @property
+    def singles(self) -> tuple[Any, ...]:
+        """The fields of one column that it consists of: itself, or the parts of a cross."""
+
+    @property
+    def reduction(self) -> Literal["sum", "mean", "identity"]:
+        """How the vectors of the active features are joined to units."""
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Features, windows and units of the fitted field."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Features before the categories or basis functions: of special, missing and unseen values."""
+
+    @property
+    def n_categories(self) -> int:
+        """Known categories, or combinations of categories that a cross keeps."""
+
+    @property
+    def features_per_category(self) -> int:
+        """Features of each of them."""
+
+    @property
+    def has_binary_weights(self) -> bool:
+        """Whether all weights are 0 or 1."""
+
+    def feature_names(self) -> list[str]:
+        """What each feature stands for."""
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows, as JSON has them."""
+
+    def collect(self) -> Any:
+        """Empty statistics, to be updated chunk by chunk."""
+
+    def fit(self, statistics: Any) -> tuple[Self, str]:
+        """The field with what the statistics determine, and how it was chosen, in words."""
+
+    def extend(self, statistics: Any) -> Self:
+        """The field with the frequent new categories added after its features."""
+
+    def feature_counts(self, statistics: Any) -> FloatArray:
+        """Number of training rows in which each feature is active."""
+
+    def feature_weights(self, statistics: Any) -> FloatArray:
+        """Sum of the weights of each feature over the training rows; NaN where it is not known."""
+
+    def as_input(self, columns: Sequence[pa.Array]) -> Any:
+        """What `read`, `encode` and statistics take, given its columns: the only one, or the list of a cross."""
+
+    def read(self, given: Any) -> Any:
+        """The values of its column or columns, in the form that `encode_values` takes."""
+
+    def encode(self, given: Any) -> tuple[Int32Array, FloatArray]:
+        """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
+
+    def encode_values(self, values: Any) -> tuple[Int32Array, FloatArray]:
+        """Features inside the field and weights of values that were read."""
+
+    def encode_into(self, values: Any, first: int, start: Int32Array, weight: Array) -> None:
+        """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
+
+
+def active_features(item: Field, given: Any) -> tuple[Int32Array, FloatArray]:
+    """Active features inside a field, and their weights, of its column or columns; both of shape (n, weights)."""
+    start, weight = item.encode(given)
+    return expand_windows(start, item.layout.widths), weight
+
+
+class OneColumn(ABC):
+    """Fields of one column."""
+
+    is_numerical: ClassVar[bool] = False
+    holds_lists: ClassVar[bool] = False
+    weights_are_counts: ClassVar[bool] = False
+    features_per_category: ClassVar[int] = 1
+
+    name: str
+    column: str
+    layout: Any
+
+    @property
+    def columns(self) -> tuple[str]:
+        """The column."""
+        return (self.column,)
+
+    @property
+    def singles(self) -> tuple[Self]:
+        """The field."""
+        return (self,)
+
+    @abstractmethod
+    def read(self, column: pa.Array) -> Any:
+        """The values of a column, in the form that `encode_values` takes."""
+
+    @abstractmethod
+    def encode_values(self, values: Any) -> tuple[Int32Array, FloatArray]:
+        """Features inside the field and weights of values that were read."""
+
+    def as_input(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The only column."""
+        (column,) = columns
+        return column
+
+    def encode(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
+        """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
+        return self.encode_values(self.read(column))
+
+    def encode_into(self, values: Any, first: int, start: Int32Array, weight: Array) -> None:
+        """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
+        starts, weight[...] = self.encode_values(values)
+        np.add(starts, np.int32(first), out=start)
+
+    def read_axis(self, column: pa.Array) -> Any:
+        """The values of a column along the axis of the field, such as hours for the hour of a date."""
+        return self.read(column)
+
+    def features_on_axis(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
+        """Active features of such values, and their weights; both of shape (n, weights)."""
+        start, weight = self.encode_values(self.read_axis(column))
+        return expand_windows(start, self.layout.widths), weight
+
+    def as_column(self, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
+        """Raw values, such as an array, as an Arrow column, and their shape."""
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            values = values.to_pylist()
+        try:
+            return self._to_arrow(values)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"values of {self.name!r}: {error}; give an array of values of one type") from error
+
+    def _to_arrow(self, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
+        array = np.asarray(values)
+        return pa.array(array.ravel(), from_pandas=True), array.shape
+
+    def holding(self, value: Any) -> Any:
+        """The value of the column that holds one number or category: the list of it, where values are lists."""
+        return value
