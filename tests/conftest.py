@@ -51,7 +51,7 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
         Path(file).write_bytes(content) if isinstance(file, str | Path) else file.write(content)
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
-    monkeypatch.setattr("splinefm.plots.draw.surfaces._CELLS", 10)
+    monkeypatch.setattr("splinefm.plots.surfaces._CELLS", 10)
 
 
 class OnlyModulesWithDoctests:

@@ -26,8 +26,8 @@ from splinefm.inspect.importance import Importance
 from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
-from splinefm.plots.draw.reports import Z90, calibration_bins
 from splinefm.plots.figures import COLORS
+from splinefm.plots.reliability import Z90, calibration_bins
 from splinefm.train.losses import Loss
 from splinefm.train.settings import Epoch
 from splinefm.train.trials import StudySummary, TrialSummary

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.plots.draw.study import find_study
+from splinefm.plots.training import find_study
 from splinefm.store import model_file as describe
 from splinefm.store import model_file as restore
 from splinefm.train import trials as module

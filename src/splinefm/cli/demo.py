@@ -164,8 +164,8 @@ def _draw(path: Path, fits: dict[str, Fitted]) -> Path | None:
     from splinefm.cli.click_data import SEGMENTS
 
     try:
+        from splinefm.plots.curves import lines
         from splinefm.plots.figures import add_figure_legend, make_panels
-        from splinefm.plots.views import lines
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise

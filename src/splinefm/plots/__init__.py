@@ -9,40 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from splinefm.plots.curves import bars as bars
+    from splinefm.plots.curves import curve as curve
+    from splinefm.plots.curves import lines as lines
+    from splinefm.plots.curves import steps as steps
+    from splinefm.plots.explanations import importance as importance
+    from splinefm.plots.explanations import pairs as pairs
     from splinefm.plots.fields import basis as basis
     from splinefm.plots.fields import transformed as transformed
-    from splinefm.plots.reports import calibration as calibration
-    from splinefm.plots.reports import history as history
-    from splinefm.plots.reports import importance as importance
-    from splinefm.plots.reports import pairs as pairs
-    from splinefm.plots.reports import study as study
-    from splinefm.plots.views import bars as bars
-    from splinefm.plots.views import curve as curve
-    from splinefm.plots.views import lines as lines
-    from splinefm.plots.views import steps as steps
-    from splinefm.plots.views import surface as surface
+    from splinefm.plots.reliability import calibration as calibration
+    from splinefm.plots.surfaces import surface as surface
+    from splinefm.plots.training import history as history
+    from splinefm.plots.training import study as study
 
 _MODULES = {
-    "views": ("bars", "curve", "lines", "steps", "surface"),
-    "reports": ("calibration", "history", "importance", "pairs", "study"),
+    "curves": ("bars", "curve", "lines", "steps"),
+    "explanations": ("importance", "pairs"),
     "fields": ("basis", "transformed"),
+    "reliability": ("calibration",),
+    "surfaces": ("surface",),
+    "training": ("history", "study"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "bars",
-    "basis",
-    "calibration",
-    "curve",
-    "history",
-    "importance",
-    "lines",
-    "pairs",
-    "steps",
-    "study",
-    "surface",
-    "transformed",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,7 @@ def add_figure_legend(figure: Figure, ax: Axes) -> None:
 
     Examples
     --------
-    >>> from splinefm.plots.views import lines
+    >>> from splinefm.plots.curves import lines
     >>> figure, panels = make_panels(1, 2)
     >>> add_figure_legend(figure, lines([0, 1], {"spline": [0.1, 0.3]}, panels[0]))
     >>> [text.get_text() for text in figure.legends[0].get_texts()]

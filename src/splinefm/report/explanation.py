@@ -12,8 +12,8 @@ from splinefm._files import check_destination, check_writable, replacing
 from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.fit.evaluation import Measured, measure
 from splinefm.inspect.values import number_or_none, numbers
-from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
+from splinefm.plots.reliability import Calibration, calibration_bins
 from splinefm.report.effects import Effects, find_effects
 from splinefm.report.survey import MIN_ROWS, NOTHING, FieldTally, Survey, ValueGroup, largest, survey
 from splinefm.store.description import describe_fields, describe_fit, describe_validation, one_class

@@ -1,4 +1,4 @@
-"""Draw surfaces on a matplotlib `ax`."""
+"""Plots of views along two fields: surfaces."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from splinefm.plots.decorations import (
     use_percent,
     write_cells,
 )
+from splinefm.plots.figures import Axes, check_kind, use_axes
 
 _CELLS, _MIN_CELLS = 150, 48  # along a numerical field
 _SCORES = 1 << 18  # of single segments; a mean over many segments that crosses make has fewer cells
@@ -43,8 +44,39 @@ class _Side(NamedTuple):
     n_hidden: int = 0
 
 
-def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None:
-    """Draw a map with a color bar, with contours if both fields are numerical, numbers if both are categorical."""
+def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, data: object = None) -> Axes:
+    """Plot the score along two fields as a color map, with contours if both are numerical.
+
+    Special and missing values are left out. Of a categorical field, the 20 most frequent categories are shown; numbers,
+    days of the week and the like keep their natural order.
+
+    Parameters
+    ----------
+    surface : Surface
+        Made by `fitted.segment` along two fields; of one segment.
+    ax : Axes, optional
+        Axes to draw on. By default a new figure is created, `ax.figure`.
+    link : bool
+        Plot predictions instead of scores.
+    data : table, optional
+        For two numerical fields, up to 800 of its rows are plotted as dots. Where there are none, the surface is an
+        extrapolation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import splinefm as sf
+    >>> from splinefm.train.losses import Loss
+    >>> x, y = (sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error") for name in "xy")
+    >>> view = Surface((x, y), (np.zeros(2), np.zeros(2)), (np.eye(2), np.eye(2)), np.ones(2), 1.0, Loss("squared"))
+    >>> ax = surface(view)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x', 'y')
+    """
+    check_kind("surface", surface, Surface, "made by fitted.segment along two fields")
+    if surface.scales.ndim > 1:
+        raise ValueError(f"this is a family of {len(surface)} surfaces; choose one, such as surface[0]")
+    ax = use_axes(ax, lines=max(12, _name_lines(surface)))
     columns = {} if data is None else _read(surface, data)
     known = [surface.known_values(side) for side in (0, 1)]
     both = zip(surface.fields, surface.counts, known, strict=True)
@@ -70,9 +102,10 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
         _draw_rows(ax, list(columns.values()))
     elif first.axis is None and second.axis is None and n * m <= _MAX_NUMBERS:
         write_cells(ax, values, percents(values) if shares else two_digits(values), dark_is_low=True)
+    return ax
 
 
-def name_lines(surface: Surface) -> int:
+def _name_lines(surface: Surface) -> int:
     """Lines of text beside the plot, plus some for names below it."""
     second = surface.fields[1]
     return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MAX_CATEGORIES) + 5

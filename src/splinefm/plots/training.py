@@ -1,4 +1,4 @@
-"""Draw a search over settings on matplotlib axes."""
+"""Plots of training: the history of a fit, and the trials of a search."""
 
 from __future__ import annotations
 
@@ -11,15 +11,98 @@ from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import RawAxis, Scale
 from splinefm.plots.captions import caption, captions
 from splinefm.plots.decorations import GRAY, PALETTE, RED, label_columns, set_ticks
+from splinefm.plots.figures import Axes, make_wide_and_small_panels, use_axes
+from splinefm.train.fitted import Fitted
+from splinefm.train.settings import Epoch
 from splinefm.train.trials import StudySummary, Value
 
 # Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.
 _SHOWN = 0.75
 # The largest number over the smallest one, beyond which an axis is logarithmic.
 _LOGARITHMIC = 4.0
-_FEW_VALUES = 8
+_FEW_VALUES, _FEW_EPOCHS = 8, 30
 # How far a trial is drawn beside its setting, of the distance to the next one.
 JITTER = 0.1
+
+
+def history(history: object, ax: Axes | None = None) -> Axes:
+    """Plot training and validation loss by epoch; the best epoch is marked.
+
+    Parameters
+    ----------
+    history : Fitted, estimator, or sequence of Epoch
+        A trained model or its history.
+    ax : Axes, optional
+        Axes to draw on. By default a new figure is created, `ax.figure`.
+
+    Examples
+    --------
+    >>> from splinefm.train.settings import Epoch
+    >>> ax = history([Epoch(1, 0.7, 0.6, 0.1, 1e6, 1.0), Epoch(2, 0.5, 0.55, 0.1, 1e6, 2.0)])
+    >>> [line.get_label() for line in ax.get_lines()]
+    ['training', 'validation', 'best: epoch 2, 0.55']
+    """
+    epochs, title = _find_history(history)
+    ax = use_axes(ax)
+    epoch = np.array([row.epoch for row in epochs])
+    validation = np.array([row.validation_loss for row in epochs])
+    dots: dict[str, Any] = {"marker": "o" if len(epochs) <= _FEW_EPOCHS else None, "markersize": 3}
+    ax.plot(epoch, [row.train_loss for row in epochs], color=GRAY, label="training", **dots)
+    known = np.isfinite(validation)
+    if known.any():
+        ax.plot(epoch[known], validation[known], color=PALETTE[0], label="validation", **dots)
+        best = int(np.nanargmin(np.where(known, validation, np.nan)))
+        text = f"best: epoch {epoch[best]}, {validation[best]:.4g}"
+        ax.plot(epoch[best], validation[best], "o", color=RED, markersize=9, fillstyle="none", label=text)
+    ax.set(xlabel="epoch", ylabel=title)
+    ax.locator_params(axis="x", integer=True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(loc="best", frameon=False)
+    return ax
+
+
+def _find_history(source: object) -> tuple[list[Epoch], str]:
+    """The epochs of a model, an estimator or a list, and what their losses are."""
+    fitted = getattr(source, "fitted_", source)
+    found: Any = getattr(source, "history_", getattr(source, "history", source))
+    if not isinstance(found, Sequence) or not all(isinstance(epoch, Epoch) for epoch in found):
+        raise TypeError(f"history must be a Fitted, a fitted estimator or a list of Epoch, got {type(source).__name__}")
+    if not found:
+        raise ValueError("the history has no epochs; fit the model first")
+    return list(found), fitted.loss.formula.title if isinstance(fitted, Fitted) else "loss"
+
+
+def study(study: object, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """Plot the trials of a search, and the result over each of the settings.
+
+    The first panel shows the value of every trial and the best so far, the others the complete trials by setting. If
+    good trials crowd at an edge, a wider space may help. Outliers are triangles at the edge of a panel.
+
+    Parameters
+    ----------
+    study : Tuned, Fitted, estimator or StudySummary
+        The result of `sf.tune`, or a model that it fitted.
+    axes : sequence of Axes, optional
+        Axes to draw on, one per panel; a single one gets the first panel. By default a new figure is created,
+        `axes[0].figure`.
+
+    Examples
+    --------
+    >>> from splinefm.train.trials import StudySummary, TrialSummary
+    >>> trials = [TrialSummary(i, "complete", 1.0 - 0.1 * i, 20, 0.5, (("k", 2**i),)) for i in range(3)]
+    >>> axes = study(StudySummary("y", "RMSE", False, 2, tuple(trials)))
+    >>> [ax.get_xlabel() for ax in axes]
+    ['trial', 'k']
+    """
+    found = find_study(study)
+    names = _searched(found)
+    panels = make_wide_and_small_panels(len(names)) if axes is None else [use_axes(ax) for ax in axes]
+    if len(panels) not in (1, 1 + len(names)):
+        raise ValueError(f"axes must have 1 or {1 + len(names)} elements, one per panel, got {len(panels)}")
+    _draw_trials(panels[0], found)
+    for ax, name in zip(panels[1:], names, strict=False):
+        _draw_slice(ax, found, name)
+    return panels
 
 
 def find_study(source: object) -> StudySummary:
@@ -33,12 +116,12 @@ def find_study(source: object) -> StudySummary:
     raise TypeError(f"study must be a result of sf.tune, or its Fitted or estimator; got {type(source).__name__}")
 
 
-def searched(study: StudySummary) -> list[str]:
+def _searched(study: StudySummary) -> list[str]:
     """The names of settings that took more than one value."""
     return [name for name in study.param_names if len({value for value in study.table[name] if value is not None}) > 1]
 
 
-def draw_trials(ax: Any, study: StudySummary) -> None:
+def _draw_trials(ax: Any, study: StudySummary) -> None:
     """Draw the value of every trial and the best so far."""
     numbers, values = _column(study, "number"), _column(study, "value")
     done = np.array(study.table["state"]) == "complete"
@@ -59,7 +142,7 @@ def draw_trials(ax: Any, study: StudySummary) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, frameon=False)
 
 
-def draw_slice(ax: Any, study: StudySummary, name: str) -> None:
+def _draw_slice(ax: Any, study: StudySummary, name: str) -> None:
     """Draw the values of all complete trials over one of the searched settings."""
     kept = [trial for trial in study.trials if trial.state == "complete" and dict(trial.params).get(name) is not None]
     values = np.array([trial.value for trial in kept], np.float64)

@@ -1,1 +1,0 @@
-"""Functions that draw on a matplotlib `ax`; matplotlib is not imported here."""
