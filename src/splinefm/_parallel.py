@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -117,10 +117,3 @@ class Cancellation:
         """Raise `Cancelled` if the work was cancelled, or its time is up."""
         if self._event.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline):
             raise Cancelled
-
-
-def finish(futures: list[Future[None]]) -> None:
-    """Wait for all futures, then raise the first error if there is one."""
-    wait(futures)
-    for future in futures:
-        future.result()

@@ -27,7 +27,7 @@ from splinefm.distribute.statistics import (
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train import target_summary as targets
 from splinefm.train.losses import Loss
-from splinefm.train.rows import Source, ValidationSample
+from splinefm.train.rows import LabeledTable, ValidationSample
 from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
 
@@ -279,7 +279,7 @@ def test_labels(write, values, most, expected):
 def test_totals_of_classes_are_those_of_the_table(tmp_path, column, classes, weight):
     table, schema = table_of("crosses")
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=70)
-    rows, source = open_rows(tmp_path / "t.parquet"), Source(schema, column, weight, None, classes)
+    rows, source = open_rows(tmp_path / "t.parquet"), LabeledTable(schema, column, weight, None, classes)
     weights = np.ones(N) if weight is None else table["w"].to_numpy()
     expected = [weights[table[column].to_numpy() == value].sum() for value in classes]
     for ranks in (1, 2, 5):

@@ -10,7 +10,7 @@ from splinefm.search.recurring import Recurring, compare_groups, find_recurring,
 from splinefm.search.screening import read_names
 from splinefm.train.chunks import prepare_chunks
 from splinefm.train.losses import Loss
-from splinefm.train.rows import Source
+from splinefm.train.rows import LabeledTable
 from support import examples
 
 
@@ -177,7 +177,7 @@ class TestNamesWithFewRows:
         numbers = np.array([int(name[1:]) for name in table["person"]])
         spelled = [f"{i}.0" if even else str(i) for i, even in zip(numbers, np.arange(5000) % 2, strict=True)]
         schema = sf.Schema([sf.Categorical("person", min_count=10, values="numbers"), sf.Numerical("age")])
-        source = Source(schema, "y", None, {**table, "person": spelled})
+        source = LabeledTable(schema, "y", None, {**table, "person": spelled})
         chunks = prepare_chunks(source, Loss("squared"), 0.1, sf.Training(threads=1))
         rows = np.arange(0, chunks.n_rows, 3)
         codes = read_names(chunks, ["person", "age"], rows, 2)["person"]

@@ -20,7 +20,7 @@ from splinefm.train import rows as held_out_module
 from splinefm.train import rows as source_module
 from splinefm.train.chunks import prepare_chunks, scan_table
 from splinefm.train.losses import Loss
-from splinefm.train.rows import Source, ValidationSample, row_randoms
+from splinefm.train.rows import LabeledTable, ValidationSample, row_randoms
 
 ROWS = 4000
 SCHEMA = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(4)), sf.Categorical("c")])
@@ -72,7 +72,7 @@ def small_pieces(monkeypatch):
 
 
 def make_chunks(table, share=0.1, training=TRAINING):
-    return prepare_chunks(Source(SCHEMA, "y", None, table), Loss("squared"), share, training)
+    return prepare_chunks(LabeledTable(SCHEMA, "y", None, table), Loss("squared"), share, training)
 
 
 def numbers_of(chunks, chunk):
@@ -134,7 +134,7 @@ def test_few_validation_rows_are_spread_and_the_others_are_trained_on(tmp_path, 
 
 def test_a_large_validation_table_is_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(held_out_module, "MAX_VALIDATION_ROWS", 200)
-    source = Source(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path))
+    source = LabeledTable(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path))
     sample = held_out_module.sample_validation(source, TRAINING)
     rows = np.concatenate([batch["y"].to_numpy() for _, batch in sample.parts])
     assert 80 <= len(rows) <= 200 and np.bincount((rows * 4 // ROWS).astype(int), minlength=4).min() >= 10
@@ -163,7 +163,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
     weight = np.random.default_rng(1).random(ROWS) + np.arange(ROWS) / ROWS
     weight[:1000] = 0.0
     folder = parquet_folder(data.append_column("w", pa.array(weight)), tmp_path)
-    source = Source(SCHEMA, "y", "w", folder)
+    source = LabeledTable(SCHEMA, "y", "w", folder)
     survey = scan_table(source, Loss("squared"), held_out(), TRAINING)
     loss, start = survey.targets.fitted()
     y = data["y"].to_numpy()
@@ -175,7 +175,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
 
 def test_the_start_is_the_rate_of_the_whole_table(tmp_path):
     data = sorted_by_target().set_column(2, "y", pa.array((np.arange(ROWS) >= 3000).astype(float)))
-    source = Source(SCHEMA, "y", None, parquet_folder(data, tmp_path))
+    source = LabeledTable(SCHEMA, "y", None, parquet_folder(data, tmp_path))
     survey = scan_table(source, Loss("logistic"), held_out(), TRAINING)
     assert survey.targets.fitted()[1] == pytest.approx(np.log(1 / 3))
 

@@ -10,7 +10,7 @@ from splinefm.train import chunks as module
 from splinefm.train import chunks as reuse
 from splinefm.train.chunks import prepare_chunks
 from splinefm.train.losses import Loss
-from splinefm.train.rows import Source
+from splinefm.train.rows import LabeledTable
 
 RNG = np.random.default_rng(7)
 N = 700
@@ -41,7 +41,7 @@ TRAINING = sf.Training(seed=2, threads=1)
 
 
 def prepare(schema, table=TABLE, loss="logistic", **options):
-    source = Source(schema, "y", "w", table)
+    source = LabeledTable(schema, "y", "w", table)
     if loss == "logistic":
         source = source.with_classes()
     return prepare_chunks(source, Loss(loss, classes=source.classes), 0.2, TRAINING, **options)
@@ -61,7 +61,7 @@ def assert_same(one, two):
 def test_the_result_is_that_of_a_new_start(name, monkeypatch):
     first, expected = prepare(FIRST), prepare(OTHERS[name])
     monkeypatch.setattr(module, "_prepare", None)  # nothing is read from the start
-    other = first.again(Source(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.again(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
     assert_same(other, expected)
     assert_same(other.again(first.source, TRAINING), first)
 
@@ -71,7 +71,7 @@ def test_a_text_file_is_read_with_the_types_of_the_new_schema(tmp_path):
     pa.csv.write_csv(TABLE.drop_columns(["tags"]), path)
     before, after = (sf.Schema([X, Z, C, *more]) for more in ((), (sf.Cross(sf.Categorical("z")), sf.Cross("x", "c"))))
     first = prepare(before, path)
-    other = first.again(Source(after, "y", "w", path, first.source.classes), TRAINING)
+    other = first.again(LabeledTable(after, "y", "w", path, first.source.classes), TRAINING)
     assert_same(other, prepare(after, path))
 
 
@@ -84,7 +84,7 @@ def test_only_new_fields_are_fitted(monkeypatch):
 
     monkeypatch.setattr(reuse, "_fit", spy)
     for name in ("the same", "a cross at the end", "another basis", "fewer fields"):
-        first.again(Source(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
+        first.again(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
     assert fitted == [("x × c",), ("x",)]
 
 
@@ -93,7 +93,7 @@ def test_rows_that_would_take_too_much_memory_are_prepared_from_the_start(limit,
     first, schema = prepare(FIRST), OTHERS["two crosses"]
     rows = first.n_rows if limit == "MEMORY_BYTES" else first.held_out.n_rows
     monkeypatch.setattr(module, limit, rows * module._bytes_per_row(first.encoder.layout))
-    other = first.again(Source(schema, "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.again(LabeledTable(schema, "y", "w", TABLE, first.source.classes), TRAINING)
     if limit == "MEMORY_BYTES":
         assert other.kept is None
     else:
@@ -102,7 +102,10 @@ def test_rows_that_would_take_too_much_memory_are_prepared_from_the_start(limit,
 
 def test_a_table_of_validation_rows_is_read_again():
     first = prepare_chunks(
-        Source(FIRST, "y", "w", TABLE).with_classes(), Loss("logistic", classes=(False, True)), TABLE[:50], TRAINING
+        LabeledTable(FIRST, "y", "w", TABLE).with_classes(),
+        Loss("logistic", classes=(False, True)),
+        TABLE[:50],
+        TRAINING,
     )
-    other = first.again(Source(OTHERS["a cross at the end"], "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.again(LabeledTable(OTHERS["a cross at the end"], "y", "w", TABLE, first.source.classes), TRAINING)
     assert len(other.validation.y) == 50 and other.validation.slots.layout == other.encoder.layout

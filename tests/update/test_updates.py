@@ -493,7 +493,7 @@ class TestGuard:
 
 
 def guards_source(learner, rows):
-    return guards.Source(sf.Schema(learner.encoder.fields), "click", None, rows, learner.loss.classes)
+    return guards.LabeledTable(sf.Schema(learner.encoder.fields), "click", None, rows, learner.loss.classes)
 
 
 def test_updates_take_as_many_steps_from_every_source(fitted, tmp_path):

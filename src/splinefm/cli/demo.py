@@ -132,19 +132,19 @@ def _run_arm(
     from splinefm.encode.fields.categorical import Categorical
     from splinefm.encode.fields.numerical import Numerical
     from splinefm.encode.schema import Schema
-    from splinefm.encode.tables.open import open_table
     from splinefm.encode.transforms.scaling import MinMax
     from splinefm.fit.fitting import Task, fit_task
     from splinefm.metrics import logloss
     from splinefm.train.losses import Loss
     from splinefm.train.progress import SILENT
+    from splinefm.train.rows import LabeledTable
 
     begin = time.perf_counter()
     recency = Numerical("recency", transform=MinMax(), basis=basis)
     schema = Schema((Categorical("age"), Categorical("gender"), Categorical("ad"), recency))
     with progress.within(name):
         progress.begin("fitting")
-        task = Task(open_table(train), "click", None, schema, Loss("logistic"), VALIDATION, training)
+        task = Task(LabeledTable(schema, "click", None, train), Loss("logistic"), VALIDATION, training)
         result = fit_task(task, model, [lambda epoch: progress.begin(_epoch_text(epoch))], SILENT)
         fitted = result.fitted
         if result.stop is not None:  # arms that were trained for less are not compared

@@ -30,7 +30,7 @@ from splinefm.train.loop import settings_for
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import make_groups
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.rows import Source
+from splinefm.train.rows import LabeledTable
 from splinefm.train.settings import Chunk, Training
 from splinefm.train.targets import BALANCED, ClassWeight, balanced_weights, class_weights
 
@@ -223,7 +223,7 @@ def _with_weights(loss: Loss, request: RankFit, rows: ParquetRows, ranks: Ranks)
             raise ValueError("class_weight is given beside a loss with class weights; write it into the loss")
         if request.class_weight != BALANCED:
             return replace(loss, class_weights=class_weights(request.class_weight, loss.classes or (0, 1)))
-        source = Source(request.schema, request.target, request.sample_weight, None, loss.classes)
+        source = LabeledTable(request.schema, request.target, request.sample_weight, None, loss.classes)
         own = collect_totals(rows, source, ranks.rank, ranks.size)
     totals = ranks.sums(own).tolist()
     with ranks.together():

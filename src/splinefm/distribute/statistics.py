@@ -19,7 +19,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train.losses import Loss
-from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, row_randoms
+from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, row_randoms
 from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from splinefm.train.targets import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
 
@@ -123,10 +123,10 @@ class Scan:
         if not 0.0 <= self.validation < 1.0:
             raise ValueError(f"validation must be a share of at least 0 and below 1, got {self.validation}")
 
-    def source(self, table: object) -> Source:
+    def source(self, table: object) -> LabeledTable:
         """Return a table with its columns."""
         loss = self.loss or Loss()
-        return Source(self.schema, self.target or "", self.sample_weight, table, loss.classes, loss.class_weights)
+        return LabeledTable(self.schema, self.target or "", self.sample_weight, table, loss.classes, loss.class_weights)
 
     @property
     def columns(self) -> list[str]:
@@ -368,7 +368,7 @@ def collect_labels(
 
 
 def collect_totals(
-    rows: ParquetRows, source: Source, rank: int = 0, ranks: int = 1, *, block: int = CHUNK
+    rows: ParquetRows, source: LabeledTable, rank: int = 0, ranks: int = 1, *, block: int = CHUNK
 ) -> FloatArray:
     """Return the total weight of every class in the share of one rank; those of all ranks are to be added."""
     columns = [source.target, *filter(None, [source.sample_weight])]

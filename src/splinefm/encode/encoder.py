@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
-from splinefm._parallel import count_threads, finish, in_order
+from splinefm._parallel import count_threads, in_order, prefetch
 from splinefm.encode.fields.categorical import CategoricalStatistics
 from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
@@ -77,24 +76,21 @@ class EncoderStatistics:
 
     def __post_init__(self) -> None:
         check_schema(self.schema)
+        count_threads(self.threads)  # raises for less than one
         self.fields = [item.collect() for item in self.schema.resolved]
 
     def update(self, table: object, *, target: str | None = None) -> None:
         """Add the rows of a table, chunk by chunk."""
-        source = _open(self.schema, table, target)
-        with ThreadPoolExecutor(count_threads(self.threads)) as pool:
-            working: list[Future[None]] = []
-            for chunk in source.chunks(self.schema.columns, CHUNK):  # read while the chunk before is worked on
-                finish(working)
-                self.n_rows += chunk.num_rows
-                work = zip(self.fields, _by_field(self.schema, chunk), strict=True)
-                if chunk.num_rows < FEW_ROWS:
-                    working = []
-                    for statistics, column in work:
-                        statistics.update(column)
-                else:
-                    working = [pool.submit(statistics.update, column) for statistics, column in work]
-            finish(working)
+        for batch in prefetch(_open(self.schema, table, target).chunks(self.schema.columns, CHUNK)):
+            self.update_batch(batch)
+
+    def update_batch(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch of an open table that has the columns of the fields, and maybe others."""
+        self.n_rows += batch.num_rows
+        columns = _by_field(self.schema, batch.select(self.schema.columns))
+        threads = 1 if batch.num_rows < FEW_ROWS else self.threads
+        for _ in in_order(lambda work: work[0].update(work[1]), zip(self.fields, columns, strict=True), threads):
+            pass
 
     def merge(self, other: EncoderStatistics) -> None:
         """Add the rows of other statistics."""
@@ -254,11 +250,15 @@ class Encoder:
         self, table: object, *, rows: int = CHUNK, threads: int | None = None, watch: Watch | None = None
     ) -> Iterator[Slots]:
         """Encode a table in chunks of `rows` rows, for tables that do not fit in memory."""
-        for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
-            self._check_block(min(BLOCK, chunk.num_rows), threads)
-            slots = empty_slots(chunk.num_rows, self.layout)
-            self._fill(slots, cut_batch(chunk, BLOCK), threads, watch)
-            yield slots
+        for batch in _open(self.schema, table).chunks(self.schema.columns, rows):
+            yield self.encode_batch(batch, threads=threads, watch=watch)
+
+    def encode_batch(self, batch: pa.RecordBatch, *, threads: int | None = None, watch: Watch | None = None) -> Slots:
+        """Encode a batch of an open table that has the columns of the fields, and maybe others."""
+        self._check_block(min(BLOCK, batch.num_rows), threads)
+        slots = empty_slots(batch.num_rows, self.layout)
+        self._fill(slots, cut_batch(batch.select(self.schema.columns), BLOCK), threads, watch)
+        return slots
 
     def extend(
         self, table: object, *, target: str | None = None, threads: int | None = None, watch: Watch | None = None

@@ -17,18 +17,17 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from splinefm._arrays import Float32Array, FloatArray
-from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.table import Table
 from splinefm.fit.fitting import FitResult, Task, check_callbacks, fit_task, open_validation
 from splinefm.fit.inputs import (
-    LabeledTable,
     Labels,
     TableInput,
     attach_columns,
     attach_target,
+    check_classes,
     check_one_target,
     column_labels,
     distinct_classes,
@@ -50,6 +49,7 @@ from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
 from splinefm.train.progress import make_progress
+from splinefm.train.rows import LabeledTable
 from splinefm.train.settings import Epoch, StopReason, check_model, check_optional_schema
 from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, is_missing, warn_of_spellings
 from splinefm.update.learner import Learner
@@ -223,17 +223,13 @@ class SplineFMBase(SplineFMParameters):
         """Return the task with the loss and the labels for the classes of y, or of the target column."""
         return task
 
-    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
-        """Return a target in memory as the numbers to learn."""
+    def _read_target(self, y: object, classes: Labels | None) -> tuple[FloatArray, Labels | None]:
+        """Return a target in memory as the numbers to learn, and the classes, which are found if they are not given."""
         raise NotImplementedError
 
     def _column(self, numbers: FloatArray) -> pa.Array:
         """Return numbers in the form that `fitted_` expects of its target."""
         return pa.array(numbers)
-
-    def _find_classes(self, y: object) -> Labels | None:
-        """Return the classes of a target in memory; None for numbers."""
-        return None
 
     def _set_classes(self, classes: Labels | None) -> None:
         """Set `classes_`, given the classes of y or None if the target is a column."""
@@ -256,9 +252,7 @@ class SplineFMBase(SplineFMParameters):
     ) -> Self:
         check_one_target(self, y, target)
         called = check_callbacks(callbacks)
-        if classes is None and target is None:
-            classes = self._find_classes(y)
-        task = self._task(X, y, sample_weight, target, eval_set, classes)
+        task, classes = self._task(X, y, sample_weight, target, eval_set, classes)
         with make_progress(bool(self.verbose)) as progress:
             result = fit_task(task, self.model, called, progress)
         self._set_result(result, classes)
@@ -281,38 +275,38 @@ class SplineFMBase(SplineFMParameters):
         sample_weight: object,
         target: str | None,
         eval_set: object,
-        classes: Labels | None,
-    ) -> Task:
-        """Check the settings, open the tables and remember their columns."""
+        classes: Labels | None = None,
+    ) -> tuple[Task, Labels | None]:
+        """Check the settings, open the tables and remember their columns; return the classes of y as well."""
         training, loss = self._training(), self._loss()
         check_model(self.model)
         check_optional_schema(self.schema)
+        numbers, known = (np.empty(0), None) if target is not None else self._read_target(y, classes)
         table, named = read_table(X)
         if isinstance(table, Table) and table.n_rows == 1:
             raise ValueError("X has 1 sample; fitting a model requires at least 2")
         if target is None:
             if self.schema is None:
                 warn_of_answer(table, y)
-            rows = attach_target(table, pa.array(self._numbers(y, classes)), sample_weight, self.schema)
+            rows = attach_target(table, pa.array(numbers), sample_weight, self.schema)
         else:
-            rows = name_target(table, target, sample_weight)
+            rows = name_target(table, target, sample_weight, self.schema)
         self._set_columns(rows, named or target is not None)
         self._labels = column_labels(X)
-        schema = self.schema or infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
-        validation = self._open_validation(rows, schema, target, eval_set, classes)
-        task = Task(
-            *rows, schema, loss, validation, training, self._class_weight(None if target is not None else classes)
-        )
-        return self._with_classes(task, classes, target is not None)
+        validation = self._open_validation(rows, target, eval_set, known)
+        task = Task(rows, loss, validation, training, self._class_weight(known))
+        classes = known if target is None else classes
+        return self._with_classes(task, classes, target is not None), classes
 
     def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> Self:
         """Train for one pass over new rows."""
         table = self._read_as_fitted(X)
         if target is None:
-            column = self._column(self._numbers(y, getattr(self, "classes_", None)))
+            numbers, _ = self._read_target(y, getattr(self, "classes_", None))
+            column = self._column(numbers)
             rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
         else:
-            rows = name_target(table, target, sample_weight)
+            rows = name_target(table, target, sample_weight, self.fitted_.encoder.schema)
         training = replace(self.fitted_.training, engine=self.engine, device=self.device)
         learner = getattr(self, "_learner", None) or Learner(self.fitted_, training)
         self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
@@ -322,7 +316,7 @@ class SplineFMBase(SplineFMParameters):
         return self
 
     def _open_validation(
-        self, rows: LabeledTable, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
+        self, rows: LabeledTable, target: str | None, eval_set: object, classes: Labels | None
     ) -> float | Table:
         """Return the share of rows, or the table of `eval_set`."""
         share: Any = self.validation
@@ -346,15 +340,17 @@ class SplineFMBase(SplineFMParameters):
         table = self._read_as_fitted(given[0])
         if not isinstance(table, Table) or table.n_rows is None:
             raise ValueError("eval_set=(X, y) requires a table in memory as X")
-        schema.check_columns(table.names)
+        rows.schema.check_columns(table.names)
         weight = given[2] if len(given) == 3 else np.ones(table.n_rows)
-        return attach_columns(table, rows, pa.array(self._numbers(given[1], classes)), weight)
+        numbers, _ = self._read_target(given[1], classes)
+        return attach_columns(table, rows.target, rows.sample_weight, pa.array(numbers), weight)
 
     # Columns
 
     def _set_columns(self, rows: LabeledTable, named: bool) -> None:
         """Set n_features_in_, and feature_names_in_ if the columns have names."""
-        names = [name for name in rows.table.names if name not in (rows.target, rows.sample_weight)]
+        table: Any = rows.table
+        names = [name for name in table.names if name not in (rows.target, rows.sample_weight)]
         self.n_features_in_ = len(names)
         if named:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -548,20 +544,17 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         return Loss("logistic")
 
     def _with_classes(self, task: Task, classes: Labels | None, in_column: bool) -> Task:
+        rows = task.rows
         if not in_column:
             assert classes is not None
-            known = tuple(range(len(classes))) if len(classes) > 2 else None  # y is in the table as these numbers
-            task = replace(task, classes=known, labels=fitted_labels(classes))
+            positions = tuple(range(len(classes))) if len(classes) > 2 else None  # y is in the table as these numbers
+            task = replace(task, rows=replace(rows, classes=positions), labels=fitted_labels(classes))
         elif classes is not None:
-            task = replace(task, classes=fitted_labels(classes))
+            task = replace(task, rows=replace(rows, classes=fitted_labels(classes)))
         else:
-            task = replace(task, classes=task.source().with_classes(MAX_CLASSES).classes)
-        return task if task.classes is None or len(task.classes) == 2 else replace(task, loss=Loss("softmax"))
-
-    def _find_classes(self, y: object) -> Labels | None:
-        classes = distinct_classes(read_labels(y))
-        warn_of_spellings(classes.tolist(), "y")
-        return classes
+            task = replace(task, rows=rows.with_classes(MAX_CLASSES))
+        known = task.rows.classes
+        return task if known is None or len(known) == 2 else replace(task, loss=Loss("softmax"))
 
     def _set_classes(self, classes: Labels | None) -> None:
         self.classes_ = np.array(self.fitted_.classes or (0, 1)) if classes is None else classes
@@ -577,16 +570,16 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
             return self.class_weight
         return dict(enumerate(class_weights(self.class_weight, tuple(classes.tolist()))))
 
-    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
-        labels = read_labels(y)
-        assert classes is not None
-        known = classes.tolist()
-        unknown = [label for label in np.unique(labels).tolist() if label not in known]  # to NumPy, "1" equals 1
+    def _read_target(self, y: object, classes: Labels | None) -> tuple[FloatArray, Labels | None]:
+        found, code = np.unique(read_labels(y), return_inverse=True)
+        if classes is None:
+            warn_of_spellings(check_classes(found).tolist(), "y")
+            return code.astype(np.float64), found
+        position = {label: float(i) for i, label in enumerate(classes.tolist())}  # a loaded model has any order
+        unknown = [label for label in found.tolist() if label not in position]  # to NumPy, "1" equals 1
         if unknown:
-            raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(known)}")
-        position = {label: float(i) for i, label in enumerate(known)}  # a loaded model may have them in any order
-        distinct, code = np.unique(labels, return_inverse=True)
-        return np.array([position[label] for label in distinct.tolist()], np.float64)[code]
+            raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(classes.tolist())}")
+        return np.array([position[label] for label in found.tolist()], np.float64)[code], classes
 
     def _column(self, numbers: FloatArray) -> pa.Array:
         if self.fitted_.classes is None:
@@ -702,10 +695,10 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
             )
         return as_loss(self.loss, quantile=self.quantile, power=self.power, delta=self.delta)
 
-    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
+    def _read_target(self, y: object, classes: Labels | None) -> tuple[FloatArray, Labels | None]:
         numbers = np.asarray(column_or_1d(y, warn=True))
         if numbers.dtype.kind in "USO" and any(isinstance(value, str) for value in numbers.tolist()):
             raise ValueError(f"y holds text, such as {numbers.tolist()[0]!r}; for labels, use SplineFMClassifier")
         missing = np.isnan(numbers) if numbers.dtype.kind == "f" else [is_missing(value) for value in numbers.tolist()]
         refuse_missing(int(np.sum(missing)), len(numbers), "targets")
-        return np.asarray(check_array(numbers, ensure_2d=False, dtype=np.float64, input_name="y"))
+        return np.asarray(check_array(numbers, ensure_2d=False, dtype=np.float64, input_name="y")), None

@@ -12,8 +12,7 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm._wording import number_of
-from splinefm.encode.inference import infer_schema
-from splinefm.encode.schema import Schema, check_crosses
+from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.model.engine import EngineName, find_engine
@@ -31,8 +30,8 @@ from splinefm.train.chunks import Chunks, prepare_chunks
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import rows_of_concurrent_refit, settings_for, train
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
-from splinefm.train.progress import SILENT, Progress, make_progress
-from splinefm.train.rows import Source, as_share
+from splinefm.train.progress import Progress, make_progress
+from splinefm.train.rows import LabeledTable, as_share
 from splinefm.train.settings import (
     OF_MODEL,
     Callback,
@@ -124,18 +123,12 @@ _ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
 
 @dataclass(frozen=True)
 class Task:
-    """What to fit, and to what; tables are open.
+    """What to fit, and to what.
 
     Parameters
     ----------
-    table : Table
-        The table to learn from.
-    target : str
-        Its target column.
-    sample_weight : str, optional
-        Its column of weights.
-    schema : Schema
-        The fields.
+    rows : LabeledTable
+        The table to learn from, with its fields and its target.
     loss : Loss
         The loss to minimize.
     validation : float or Table
@@ -146,24 +139,19 @@ class Task:
         See `fit_model`.
     labels : tuple of labels, optional
         What the targets 0, 1, ... stand for, if the caller has replaced labels by numbers.
-    classes : tuple of labels, optional
-        The labels in the target column, if they are known; some may have no rows.
     """
 
-    table: Table
-    target: str
-    sample_weight: str | None
-    schema: Schema
+    rows: LabeledTable
     loss: Loss
     validation: float | Table
     training: Training
     class_weight: ClassWeight = None
     labels: Classes | None = None
-    classes: Classes | None = None
 
-    def source(self, schema: Schema | None = None) -> Source:
-        """Return the table with its columns, for this or another schema."""
-        return Source(schema or self.schema, self.target, self.sample_weight, self.table, self.classes)
+    @property
+    def schema(self) -> Schema:
+        """The fields."""
+        return self.rows.schema
 
 
 class FitResult(NamedTuple):
@@ -254,17 +242,13 @@ def fit_model(
     opened = open_table(table)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
-        schema = schema or infer_schema(opened, target=target).without(sample_weight)
+        rows = LabeledTable.of(opened, target, sample_weight, schema)
         task = Task(
-            opened,
-            target,
-            sample_weight,
-            schema,
+            replace(rows, classes=given.classes),
             given,
             open_validation(validation),
             _on_engine(training or Training(), engine, device),
             _class_weight(given, class_weight),
-            classes=given.classes,
         )
         result = fit_task(task, model, called, progress)
     if result.stop is StopReason.INTERRUPT:
@@ -315,7 +299,7 @@ def fit_task(
     check_trainable(model or default_model(len(task.schema)))
     find_engine(given.engine, given.device)
     if found is None:
-        chunks = make_chunks(task.source(), task.loss, task.validation, given, progress, task.class_weight)
+        chunks = prepare_chunks(task.rows, task.loss, task.validation, given, progress, task.class_weight)
         deadline = None if given.time_limit is None else begin + SEARCH_SHARE * given.time_limit
         found = find_setting(task.schema, model, chunks, given, deadline, progress)
     chunks, chosen = found.chunks, found.setting.model
@@ -484,24 +468,3 @@ def describe_default(n_fields: int) -> str:
         return str(DEFAULT_MODEL)
     pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"
     return f"{DEFAULT_OF_MANY} instead of {DEFAULT_MODEL}, which has a weight for {pairs}"
-
-
-def make_chunks(
-    source: Source,
-    loss: Loss,
-    validation: float | object,
-    training: Training,
-    progress: Progress = SILENT,
-    class_weight: ClassWeight = None,
-) -> Chunks:
-    """Return everything that training needs from a table."""
-    check_crosses(source.schema)
-    if not loss.most_classes and class_weight is not None:
-        raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
-    if loss.most_classes and source.classes is None:
-        source = source.with_classes(loss.most_classes, shares=loss.name == "logistic")
-    weights = source.find_class_weights(class_weight)
-    source = replace(source, class_weights=weights)
-    return prepare_chunks(
-        source, replace(loss, classes=source.classes, class_weights=weights), validation, training, progress
-    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +22,12 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
+from splinefm.train.rows import LabeledTable
 from splinefm.train.targets import MAX_CLASSES, SHOWN, Classes, Label, refuse_infinite
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
 TableInput = Table | Slots | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-class LabeledTable(NamedTuple):
-    """A table with the names of its target and weight columns."""
-
-    table: Table
-    target: str
-    sample_weight: str | None
 
 
 def read_table(X: object, min_rows: int = 1) -> tuple[TableInput, bool]:
@@ -120,8 +114,9 @@ def attach_target(table: TableInput, y: pa.Array, sample_weight: object, schema:
         schema.check_columns(table.names)
     taken = set(table.names)
     weight_name = None if sample_weight is None else _unused_name("sample_weight", taken)
-    rows = LabeledTable(table, _unused_name("y", taken), weight_name)
-    return rows._replace(table=attach_columns(table, rows, y, sample_weight))
+    name = _unused_name("y", taken)
+    attached = attach_columns(table, name, weight_name, y, sample_weight)
+    return replace(LabeledTable.of(attached, name, weight_name, schema), has_read_classes=True)
 
 
 def warn_of_answer(table: TableInput, y: object) -> None:
@@ -137,14 +132,14 @@ def warn_of_answer(table: TableInput, y: object) -> None:
         )
 
 
-def attach_columns(table: Table, like: LabeledTable, y: pa.Array, sample_weight: object) -> Table:
-    """Return a table in memory with the target and weight columns that another table has."""
+def attach_columns(table: Table, target: str, weight_name: str | None, y: pa.Array, sample_weight: object) -> Table:
+    """Return a table in memory with a target column, and a weight column if it has a name."""
     if len(y) != table.n_rows:
         raise ValueError(f"X has {table.n_rows} rows, but y has {len(y)}")
-    whole = _all_rows(table).append_column(like.target, y)
-    if like.sample_weight is None:
+    whole = _all_rows(table).append_column(target, y)
+    if weight_name is None:
         return open_table(whole)
-    return open_table(whole.append_column(like.sample_weight, pa.array(_check_weights(sample_weight, len(y)))))
+    return open_table(whole.append_column(weight_name, pa.array(_check_weights(sample_weight, len(y)))))
 
 
 def _check_weights(sample_weight: object, n_rows: int) -> FloatArray:
@@ -161,11 +156,11 @@ def _check_weights(sample_weight: object, n_rows: int) -> FloatArray:
     return np.asarray(weight)
 
 
-def name_target(table: TableInput, target: str, sample_weight: object) -> LabeledTable:
+def name_target(table: TableInput, target: str, sample_weight: object, schema: Schema | None) -> LabeledTable:
     """Return a table, opened, that contains its target and weights."""
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise ValueError("with target=..., the weights are a column of the table: pass its name as sample_weight")
-    return LabeledTable(open_table(table), target, sample_weight)
+    return LabeledTable.of(open_table(table), target, sample_weight, schema)
 
 
 def _unused_name(name: str, taken: set[str]) -> str:
@@ -199,7 +194,11 @@ def refuse_missing(missing: int, n: int, what: str) -> None:
 
 def distinct_classes(labels: Labels) -> Labels:
     """Return the distinct labels, sorted; there must be at least two."""
-    classes = np.unique(labels)
+    return check_classes(np.unique(labels))
+
+
+def check_classes(classes: Labels) -> Labels:
+    """Return distinct labels; raise unless they are at least two and not too many."""
     refuse_infinite(classes.tolist(), "y")
     if len(classes) < 2:
         found = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no classes"

@@ -16,7 +16,7 @@ from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.losses import Loss
@@ -24,7 +24,7 @@ from splinefm.train.progress import SILENT, Progress
 from splinefm.train.rows import (
     MAX_VALIDATION_ROWS,
     STREAM_ROWS,
-    Source,
+    LabeledTable,
     ValidationSample,
     as_share,
     chance_of_equal_rows,
@@ -35,6 +35,7 @@ from splinefm.train.rows import (
 )
 from splinefm.train.settings import Chunk, Training, seeded
 from splinefm.train.target_summary import TargetSummary
+from splinefm.train.targets import ClassWeight
 
 # The same rows for another schema: fields that both schemas have are neither fitted nor encoded again.
 
@@ -46,7 +47,7 @@ class Origin(NamedTuple):
     field: int
 
 
-def find_origins(source: Source, old: Source, encoder: Encoder, threads: int | None) -> list[Origin]:
+def find_origins(source: LabeledTable, old: LabeledTable, encoder: Encoder, threads: int | None) -> list[Origin]:
     """Return where each field of the new schema comes from: the old encoder, or one of the new fields alone.
 
     The fields of the old encoder are those of the old schema, fitted.
@@ -61,10 +62,10 @@ def find_origins(source: Source, old: Source, encoder: Encoder, threads: int | N
     ]
 
 
-def _fit(schema: Schema, source: Source, threads: int | None) -> Encoder:
+def _fit(schema: Schema, source: LabeledTable, threads: int | None) -> Encoder:
     statistics = EncoderStatistics(schema, threads)
     for batch in prefetch(source.opened.chunks(schema.columns, CHUNK)):
-        statistics.update(batch)
+        statistics.update_batch(batch)
     return statistics.encoder()
 
 
@@ -97,7 +98,7 @@ def join_slots(origins: Sequence[Origin], encoder: Encoder, parts: Sequence[tupl
 
 def encode_fresh(
     encoder: Encoder,
-    source: Source,
+    source: LabeledTable,
     held_out: BoolArray,
     threads: int | None,
     progress: Progress = SILENT,
@@ -105,7 +106,7 @@ def encode_fresh(
     """Return the slots of the training rows and of the rows that are held out."""
     parts = []
     for batch in prefetch(source.opened.chunks(encoder.schema.columns, CHUNK)):
-        parts.append(encoder.encode(batch, threads=threads))
+        parts.append(encoder.encode_batch(batch, threads=threads))
         progress.advance(batch.num_rows)
     slots = concatenate_slots(parts)
     return slots[~held_out], slots[held_out]
@@ -140,12 +141,12 @@ class TableScan:
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
         self.held_out.add(self.statistics.n_rows, batch)
-        self.statistics.update(batch)
+        self.statistics.update_batch(batch)
         self.targets.add(y, weight)
 
 
 def scan_table(
-    source: Source, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
+    source: LabeledTable, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
 ) -> TableScan:
     """Read a table once; invalid targets and weights raise an error before training begins."""
     scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
@@ -159,16 +160,24 @@ def scan_table(
 
 
 def prepare_chunks(
-    source: Source,
+    source: LabeledTable,
     loss: Loss,
     validation: float | object,
     training: Training,
     progress: Progress = SILENT,
+    class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table; `validation` is a share of its rows or another table.
 
     If many rows are copies of others, the table is read again, and copies are held out together.
     """
+    check_crosses(source.schema)
+    if not loss.most_classes and class_weight is not None:
+        raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
+    if loss.most_classes and source.classes is None and not source.has_read_classes:
+        source = source.with_classes(loss.most_classes, shares=loss.name == "logistic")
+    weights = source.find_class_weights(class_weight)
+    source, loss = replace(source, class_weights=weights), replace(loss, classes=source.classes, class_weights=weights)
     chunks = _prepare(source, loss, validation, training, progress)
     if (copies := chunks.find_copies()) is None:
         return chunks
@@ -179,7 +188,7 @@ def prepare_chunks(
 
 
 def _prepare(
-    source: Source,
+    source: LabeledTable,
     loss: Loss,
     validation: float | object,
     training: Training,
@@ -228,7 +237,7 @@ class Chunks:
 
     def __init__(
         self,
-        source: Source,
+        source: LabeledTable,
         encoder: Encoder,
         loss: Loss,
         training: Training,
@@ -262,7 +271,7 @@ class Chunks:
             progress.advance(len(part.y))
         self.kept = chunk
 
-    def again(self, source: Source, training: Training, progress: Progress = SILENT) -> Chunks:
+    def again(self, source: LabeledTable, training: Training, progress: Progress = SILENT) -> Chunks:
         """Return the same rows, with the same ones held out, encoded for another schema.
 
         The loss has the classes and class weights of these chunks. Fields that the schemas share are taken over.
@@ -270,7 +279,7 @@ class Chunks:
         other = self._reuse(source, training, progress)
         return other or _prepare(source, self.loss, self.split, training, progress, self.held_out.copies)
 
-    def _reuse(self, source: Source, training: Training, progress: Progress) -> Chunks | None:
+    def _reuse(self, source: LabeledTable, training: Training, progress: Progress) -> Chunks | None:
         """Return the same rows, or None if not all are in memory, or would no longer be."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None

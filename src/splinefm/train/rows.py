@@ -14,6 +14,7 @@ from splinefm._arrays import BoolArray, Float32Array, FloatArray, Int32Array, In
 from splinefm._cached import cached_property
 from splinefm._parallel import prefetch
 from splinefm.encode.encoder import CHUNK, Encoder
+from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots, concatenate_slots
 from splinefm.encode.tables.arrow import to_arrow
@@ -36,15 +37,31 @@ from splinefm.train.targets import (
     weights_of_rows,
 )
 
-# Source: a table with what is learned from it, as batches of targets and encoded rows.
-
 STREAM_ROWS = 131_072
 """Rows per chunk of a table that is streamed."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A table with its schema and the names of its target and weight columns."""
+class LabeledTable:
+    """A table with its fields, and its target and weight columns.
+
+    Parameters
+    ----------
+    schema : Schema
+        The fields.
+    target : str
+        The target column.
+    sample_weight : str, optional
+        The column of weights.
+    table : table, path or dataset
+        Anything that `open_table` takes; None if batches come from elsewhere.
+    classes : tuple of labels, optional
+        The labels of the target; None for numbers.
+    class_weights : tuple of float, optional
+        Their weights.
+    has_read_classes : bool
+        Whether `classes` is known to be complete.
+    """
 
     schema: Schema
     target: str
@@ -52,14 +69,21 @@ class Source:
     table: object
     classes: Classes | None = None
     class_weights: tuple[float, ...] | None = None
+    has_read_classes: bool = False
 
-    def with_classes(self, most: int = 2, shares: bool = True) -> Source:
+    @staticmethod
+    def of(table: Table, target: str, sample_weight: str | None, schema: Schema | None) -> LabeledTable:
+        """Return an open table with its columns; the fields are inferred if they are not given."""
+        schema = schema or infer_schema(table, target=target).without(sample_weight)
+        return LabeledTable(schema, target, sample_weight, table)
+
+    def with_classes(self, most: int = 2, shares: bool = True) -> LabeledTable:
         """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target, most, shares))
+        return replace(self, classes=find_classes(columns, self.target, most, shares), has_read_classes=True)
 
     def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
         """Return the weights of all classes; "balanced" reads the targets and sample weights."""
@@ -125,7 +149,7 @@ class Source:
         """Return the slots, standardized targets and sample weights of a batch."""
         y, weight = self.targets(batch)
         loss.check(y, self.target)
-        slots = encoder.encode(batch, threads=threads)
+        slots = encoder.encode_batch(batch, threads=threads)
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
 
 
@@ -189,7 +213,7 @@ class ValidationSample:
         self.parts = [_below(self.share, *part) for part in self.parts]
         self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
 
-    def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
+    def encode(self, source: LabeledTable, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
         """Return the encoded rows, or None if their weights are 0 or next to it, and release the raw rows."""
         parts, self.parts = self.parts, []
         chunks = [source.encode(batch, encoder, loss, threads) for randoms, batch in parts if len(randoms)]
@@ -210,7 +234,7 @@ def as_share(validation: float | object) -> float | None:
     return float(validation) if isinstance(validation, Real) else None
 
 
-def sample_validation(source: Source, training: Training) -> ValidationSample:
+def sample_validation(source: LabeledTable, training: Training) -> ValidationSample:
     """Return the rows of a validation table, or a sample of a large one."""
     sample, first = ValidationSample(1.0, training.seed, MAX_VALIDATION_ROWS), 0
     for batch in prefetch(source.batches(CHUNK)):

@@ -38,8 +38,7 @@ def open_task(
     The estimator remembers the columns.
     """
     check_one_target(estimator, y, target)
-    classes = estimator._find_classes(y) if target is None else None
-    return estimator._task(X, y, sample_weight, target, eval_set, classes), classes
+    return estimator._task(X, y, sample_weight, target, eval_set)
 
 
 def fit_from_study(
@@ -194,7 +193,7 @@ def tune(
         for name in {**distributions, **(space or {})}:
             experiment.space.check(name, studies.values_to_check(distributions.get(name)))
         studies.make_pruner(prune, 1)
-        own_name = study_name or f"{task.target}-{type(experiment.given.model).__name__}"
+        own_name = study_name or f"{task.rows.target}-{type(experiment.given.model).__name__}"
         study = studies.open_study(opened, own_name, experiment.metric.maximize)
         base = _find_base(experiment, study, deadline)
         experiment.start_from(base)

@@ -16,7 +16,7 @@ from splinefm import metrics
 from splinefm._arrays import Array
 from splinefm._wording import for_reader
 from splinefm.encode.schema import Provenance, Schema
-from splinefm.fit.fitting import SEARCH_SHARE, Task, default_model, find_setting, make_chunks
+from splinefm.fit.fitting import SEARCH_SHARE, Task, default_model, find_setting
 from splinefm.model.engine import find_engine
 from splinefm.model.family import AnyModel
 from splinefm.model.family.averages import check_trainable
@@ -26,7 +26,7 @@ from splinefm.search.race import Race, make_folds
 from splinefm.search.search import Found
 from splinefm.search.setting import Setting
 from splinefm.store.model_file import describe, restore
-from splinefm.train.chunks import MEMORY_BYTES, Chunks
+from splinefm.train.chunks import MEMORY_BYTES, Chunks, prepare_chunks
 from splinefm.train.loop import settings_for, train
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
@@ -197,9 +197,7 @@ class Experiment:
         self.training.check_fields(task.schema.names)
         check_trainable(model or default_model(len(task.schema)))
         find_engine(self.training.engine, self.training.device)
-        self.chunks = make_chunks(
-            task.source(), task.loss, task.validation, self.training, progress, class_weight=task.class_weight
-        )
+        self.chunks = prepare_chunks(task.rows, task.loss, task.validation, self.training, progress, task.class_weight)
         self._encoded: OrderedDict[str, Chunks] = OrderedDict({repr(task.schema): self.chunks})
         if self.chunks.validation is None:
             raise ValueError(
@@ -272,8 +270,8 @@ class Experiment:
             "model": "the choice of the search" if self.model is None else type(self.model).__name__,
             "loss": str(self.task.loss),
             "metric": self.metric.label,
-            "target": self.task.target,
-            "sample_weight": self.task.sample_weight,
+            "target": self.task.rows.target,
+            "sample_weight": self.task.rows.sample_weight,
             "rows": self.chunks.encoder.n_rows,
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,

@@ -16,7 +16,7 @@ from splinefm._wording import for_reader, setting
 from splinefm.encode.encoder import CHUNK
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
-from splinefm.train.rows import MAX_VALIDATION_ROWS, Source, ValidationSample, as_share, sample_validation
+from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, as_share, sample_validation
 from splinefm.train.settings import Training
 
 # Sums over the rows that judge an update: losses, predictions and outcomes; those of several processes add up.
@@ -187,10 +187,10 @@ class Sums:
         return Judgment(self.rows, self.mean_loss, off.predicted, off.measured, off.error)
 
 
-def score_rows(sums: Sums, score: Callable[[object], Float32Array], source: Source, batch: pa.RecordBatch) -> None:
+def score_rows(sums: Sums, score: Callable[[object], Float32Array], rows: LabeledTable, batch: pa.RecordBatch) -> None:
     """Add the rows of a batch as a model scores them."""
-    y, weight = source.targets(batch)
-    sums.loss.check(y, source.target)
+    y, weight = rows.targets(batch)
+    sums.loss.check(y, rows.target)
     sums.add(y, weight, score(batch).astype(np.float64))
 
 
@@ -303,7 +303,7 @@ class Trial:
         The bounds.
     before : Fitted
         The model before the update.
-    source : Source
+    source : LabeledTable
         The new rows.
     training : Training
         Seed and threads.
@@ -311,7 +311,7 @@ class Trial:
         Steps so far: each update holds out other rows.
     """
 
-    def __init__(self, guard: Guard, before: Fitted, source: Source, training: Training, number: int) -> None:
+    def __init__(self, guard: Guard, before: Fitted, source: LabeledTable, training: Training, number: int) -> None:
         self.guard, self.source, self.threads = guard, source, training.threads
         share = as_share(guard.validation) or 0.0
         self.held_out = ValidationSample(share, training.seed + number, MAX_VALIDATION_ROWS)

@@ -29,7 +29,7 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.train.losses import SMALLEST, Loss, find_root
 from splinefm.train.penalties import AdaptivePenalties, make_groups
-from splinefm.train.rows import STREAM_ROWS, Source, ValidationSample
+from splinefm.train.rows import STREAM_ROWS, LabeledTable, ValidationSample
 from splinefm.train.settings import Chunk, Epoch, Training, check_columns, check_training, seeded
 from splinefm.train.targets import check_total_weight
 from splinefm.update.guard import Guard, Trial, UpdateRefused, Verdict
@@ -267,7 +267,7 @@ class Learner:
         """
         check_columns(target, sample_weight)
         known = (self.loss.classes, self.loss.class_weights)
-        source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
+        source = LabeledTable(Schema(self.encoder.fields), target, sample_weight, table, *known)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
         n_rows = self._check(source)
         trial = None if guard is None else Trial(guard, self.fitted(), source, self.training, self.engine.n_steps)
@@ -322,7 +322,7 @@ class Learner:
         self.engine.set_penalty(self.engine.penalty._replace(**penalty))
         self.rng.bit_generator.state = state.rng
 
-    def _learn(self, source: Source, batches: Iterable[pa.RecordBatch], n_rows: int, n_known: int) -> FloatArray:
+    def _learn(self, source: LabeledTable, batches: Iterable[pa.RecordBatch], n_rows: int, n_known: int) -> FloatArray:
         """Train on batches of a table of `n_rows` rows, after `n_known` others.
 
         Returns the sums of losses before the steps, of their floor, and of weights.
@@ -360,7 +360,7 @@ class Learner:
         rate, speed = self.engine.optimizer.learning_rate, n_rows / max(seconds, 1e-9)
         self.history = (*self.history, Epoch(len(self.history) + 1, loss, judged, rate, speed, total, "update"))
 
-    def _check(self, source: Source) -> int:
+    def _check(self, source: LabeledTable) -> int:
         """Raise for invalid targets and weights before anything changes; return the number of rows."""
         n_rows, total = 0, 0.0
         for batch in source.target_batches(STREAM_ROWS):
@@ -370,7 +370,7 @@ class Learner:
         check_total_weight(total)
         return n_rows
 
-    def _extend(self, source: Source) -> None:
+    def _extend(self, source: LabeledTable) -> None:
         """Add features for new categories."""
         watch = Watch(self.encoder)
         encoder = self.encoder.extend(source.opened, target=source.target, threads=self.training.threads, watch=watch)
