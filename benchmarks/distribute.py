@@ -4,10 +4,10 @@ Rows have the shape of the Criteo data: 26 categorical fields (Zipf, exponent 1.
 on 20 segments). An FwFM (k = 16) takes the same steps of 4096 rows on 1, 2 and 4 processes that speak gloo over the
 loopback interface, and in the CPU engine with as many threads. Encoding is not timed.
 
-On a machine with two cores, more processes cannot be faster: `ranks2_vs_ranks1` is what they cost. What they save is
-memory: the second part has 10,000,000 features, and reports the peak memory of a rank. Bytes on the wire are those of
-the loopback interface, so nothing else should use it meanwhile; `scale.py` predicts them, and the speed of 2 and 4
-ranks from that of one: cores are shared, and messages come on top.
+On a machine with two cores, more processes cannot be faster: `ranks2_vs_ranks1` is what they cost. What they
+save is memory: the second part has 10,000,000 features, and reports the peak memory of a process. Bytes on the wire are
+those of the loopback interface, so nothing else should use it meanwhile; `scale.py` predicts them, and the speed of 2
+and 4 processes from that of one: cores are shared, and messages come on top.
 
     python benchmarks/distribute.py [--quick] [--json] [--save]
 """
@@ -30,9 +30,9 @@ from splinefm.model.family.parameters import init_params
 from train import BATCH, LEARNING_RATE, make_data
 
 MODEL = FwFM(16)
-RANKS = (1, 2, 4)
+COUNTS = (1, 2, 4)
 CORES = 2
-LOOPBACK = 1e9  # bytes per second that gloo moves over the loopback interface, all ranks together
+LOOPBACK = 1e9  # bytes per second that gloo moves over the loopback interface, all processes together
 
 
 class Size(NamedTuple):
@@ -48,7 +48,7 @@ QUICK, FULL = Size(100_000, 1_000_000, 6, 2), Size(1_000_000, 10_000_000, 20, 4)
 
 
 class Measured(NamedTuple):
-    """A run on some ranks: of the best round the rows per second, and bytes per row on the wire and peak memory."""
+    """A run on some processes: of the best round the rows per second, and bytes per row on the wire and peak memory."""
 
     rows_per_second: float
     bytes_per_row: float
@@ -62,13 +62,15 @@ def loopback_bytes() -> int:
     return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("lo:"))
 
 
-def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds: int, results: Any) -> None:
-    """Train on one rank."""
+def run_process(
+    process: int, n_processes: int, port: int, features: int, steps: int, rounds: int, results: Any
+) -> None:
+    """Train on one process."""
     os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(ranks),
+        "RANK": str(process),
+        "WORLD_SIZE": str(n_processes),
+        "LOCAL_RANK": str(process),
+        "LOCAL_WORLD_SIZE": str(n_processes),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
@@ -77,7 +79,7 @@ def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds
 
     from splinefm.distribute.processes import run_together
 
-    torch.set_num_threads(max(1, CORES // ranks))
+    torch.set_num_threads(max(1, CORES // n_processes))
 
     def job(own: Any) -> None:
         measured = _train(own, features, steps, rounds)
@@ -87,7 +89,7 @@ def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds
     run_together(job, 120.0, "cpu")
 
 
-def _train(ranks: Any, features: int, steps: int, rounds: int) -> Measured:
+def _train(processes: Any, features: int, steps: int, rounds: int) -> Measured:
     from splinefm.distribute.model import ParallelModel, first_penalties
     from splinefm.model.optimizers import Group
     from splinefm.train.losses import Loss
@@ -96,45 +98,45 @@ def _train(ranks: Any, features: int, steps: int, rounds: int) -> Measured:
     slots, y = make_data(steps * BATCH, features)
     layout = slots.layout
     groups = [[Group(field.n_features)] for field in layout.fields]
-    model = ParallelModel(MODEL, layout, Loss(), groups, ranks, BATCH)
+    model = ParallelModel(MODEL, layout, Loss(), groups, processes, BATCH)
     model.initialize(0, 0.0)
     first_penalties(model)
     maker = model.batch_maker(tuple(np.ones(field.n_features) for field in layout.fields), steps * BATCH)
     chunk = Chunk(slots, y, np.ones(len(y)))
-    size = BATCH // ranks.size
-    batches = [maker(chunk, np.arange(at, at + size), size) for at in range(ranks.rank * size, len(y), BATCH)]
+    size = BATCH // processes.count
+    batches = [maker(chunk, np.arange(at, at + size), size) for at in range(processes.index * size, len(y), BATCH)]
     for batch in batches:
         batch.total[:] = BATCH
     model.set_rate(LEARNING_RATE, LEARNING_RATE)
     model.step(batches[0])
     best, sent = np.inf, 0.0
     for _ in range(rounds):
-        ranks.barrier()
+        processes.barrier()
         begin, before = time.perf_counter(), loopback_bytes()
         for batch in batches:
             model.step(batch)
-        ranks.barrier()
+        processes.barrier()
         best = min(best, time.perf_counter() - begin)
         sent = (loopback_bytes() - before) / len(y)
-    peak = float(ranks.largest([float(peak_bytes())])[0])
+    peak = float(processes.largest([float(peak_bytes())])[0])
     return Measured(len(y) / best, sent, peak, model.describe())
 
 
-def measure_ranks(ranks: int, features: int, steps: int, rounds: int) -> Measured:
+def measure_processes(n_processes: int, features: int, steps: int, rounds: int) -> Measured:
     """Start the processes, and return what the first one measured."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    arguments = (ranks, port, features, steps, rounds, results)
-    processes = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(ranks)]
+    arguments = (n_processes, port, features, steps, rounds, results)
+    processes = [context.Process(target=run_process, args=(index, *arguments)) for index in range(n_processes)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     if any(process.exitcode for process in processes):
-        raise SystemExit(f"a run on {ranks} ranks failed")
+        raise SystemExit(f"a run on {n_processes} processes failed")
     return results.get()  # type: ignore[no-any-return]
 
 
@@ -160,15 +162,15 @@ def make_tables(features: int) -> scale.Tables:
     return scale.Tables(features, 20, N_CATEGORICAL, replicated=20 * 24 * N_NUMERICAL + n_fields**2 + 1)
 
 
-def predicted_bytes(ranks: int, features: int) -> float:
+def predicted_bytes(n_processes: int, features: int) -> float:
     """Return the bytes per row that `scale.py` predicts."""
-    return scale.traffic(make_tables(features), ranks, BATCH // ranks).total
+    return scale.traffic(make_tables(features), n_processes, BATCH // n_processes).total
 
 
-def predicted_speed(ranks: int, features: int, alone: float) -> float:
-    """Return the rows per second that `scale.py` predicts, given those of one rank on all cores."""
-    host = scale.Host(alone / ranks, LOOPBACK / ranks)
-    return BATCH / scale.step_seconds(make_tables(features), host, ranks, BATCH // ranks)
+def predicted_speed(n_processes: int, features: int, alone: float) -> float:
+    """Return the rows per second that `scale.py` predicts, given those of one process on all cores."""
+    host = scale.Host(alone / n_processes, LOOPBACK / n_processes)
+    return BATCH / scale.step_seconds(make_tables(features), host, n_processes, BATCH // n_processes)
 
 
 def measure(size: Size) -> Result:
@@ -177,18 +179,18 @@ def measure(size: Size) -> Result:
     speed: dict[int, float] = {}
     say("CPU engine")
     figures["CPU engine, rows/s"] = engine = measure_engine(size.features, size.steps, size.rounds)
-    for ranks in RANKS:
-        say(f"{ranks} ranks")
-        run = measure_ranks(ranks, size.features, size.steps, size.rounds)
-        many = measure_ranks(ranks, size.many_features, 2, 1)
-        speed[ranks] = run.rows_per_second
-        figures[f"{ranks} ranks"] = {
+    for n in COUNTS:
+        say(f"{n} processes")
+        run = measure_processes(n, size.features, size.steps, size.rounds)
+        many = measure_processes(n, size.many_features, 2, 1)
+        speed[n] = run.rows_per_second
+        figures[f"{n} processes"] = {
             "rows/s": run.rows_per_second,
-            "rows/s, predicted": predicted_speed(ranks, size.features, speed[1]),
+            "rows/s, predicted": predicted_speed(n, size.features, speed[1]),
             "bytes per row": run.bytes_per_row,
-            "bytes per row, predicted": predicted_bytes(ranks, size.features),
-            "peak MB per rank": run.peak / 1e6,
-            f"peak MB per rank, {size.many_features:,} features": many.peak / 1e6,
+            "bytes per row, predicted": predicted_bytes(n, size.features),
+            "peak MB per process": run.peak / 1e6,
+            f"peak MB per process, {size.many_features:,} features": many.peak / 1e6,
         }
     predicted = predicted_bytes(2, size.features)
     return {
@@ -197,7 +199,7 @@ def measure(size: Size) -> Result:
             "ranks2_vs_ranks1": speed[2] / speed[1],
             "ranks4_vs_ranks1": speed[4] / speed[1],
             "ranks1_vs_engine": speed[1] / engine,
-            "predicted_vs_measured_bytes": predicted / figures["2 ranks"]["bytes per row"],
+            "predicted_vs_measured_bytes": predicted / figures["2 processes"]["bytes per row"],
             "predicted_vs_measured_speed": predicted_speed(2, size.features, speed[1]) / speed[2],
         },
     }

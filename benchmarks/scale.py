@@ -1,9 +1,9 @@
 """What does training on many hosts take? Bytes, memory and seconds per step, predicted.
 
-The prediction follows `splinefm.distribute` step by step. A step of a rank reads its rows, sends the features of large
-tables to the ranks that keep them, gets unit vectors back, computes scores and gradients, sends gradients the same way,
-and adds up the gradients of small tables with all other ranks. A simulation draws how long each rank computes; all wait
-for the slowest. `distribute.py` compares these predictions with runs on 1, 2 and 4 processes.
+The prediction follows `splinefm.distribute` step by step. A step of a process reads its rows, sends the features of
+large tables to the processes that keep them, gets unit vectors back, computes scores and gradients, sends gradients the
+same way, and adds up the gradients of small tables with all other processes. A simulation draws how long each process
+computes; all wait for the slowest. `distribute.py` compares these predictions with runs on 1, 2 and 4 processes.
 
     python benchmarks/scale.py [--json]
 """
@@ -24,12 +24,12 @@ Sharding = Literal["by table", "by rows", "by lookup"]
 
 
 class Tables(NamedTuple):
-    """The parameters, as the ranks see them.
+    """The parameters, as the processes see them.
 
     Parameters
     ----------
     features : float
-        Features of large tables, which are divided among ranks.
+        Features of large tables, which are divided among processes.
     dim : int
         Numbers in the vector of a feature: factors, linear weight, and padding to a multiple of 4.
     units : float
@@ -37,7 +37,7 @@ class Tables(NamedTuple):
     active : float
         Active features of a unit: 1 for a categorical field.
     replicated : float
-        Numbers in small tables and between fields, which all ranks have.
+        Numbers in small tables and between fields, which all processes have.
     """
 
     features: float
@@ -48,18 +48,18 @@ class Tables(NamedTuple):
 
 
 class Host(NamedTuple):
-    """What runs a rank.
+    """What runs a process.
 
     Parameters
     ----------
     rows_per_second : float
-        Rows that a rank trains on if it does not have to wait for others.
+        Rows that a process trains on if it does not have to wait for others.
     bytes_per_second : float
         What it sends while it receives as much.
     latency : float
         Seconds that a message takes however short it is.
     spread : float
-        Standard deviation of the logarithm of the time that a rank computes.
+        Standard deviation of the logarithm of the time that a process computes.
     """
 
     rows_per_second: float
@@ -69,7 +69,7 @@ class Host(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Bytes that leave a rank for each of its rows."""
+    """Bytes that leave a process for each of its rows."""
 
     features: float
     vectors: float
@@ -82,45 +82,51 @@ class Traffic(NamedTuple):
         return sum(self)
 
 
-def traffic(tables: Tables, ranks: int, rows: int, sharding: Sharding = "by table", number: int = NUMBER) -> Traffic:
-    """Predict the bytes that a rank sends for each of its rows.
+def traffic(
+    tables: Tables, n_processes: int, rows: int, sharding: Sharding = "by table", number: int = NUMBER
+) -> Traffic:
+    """Predict the bytes that a process sends for each of its rows.
 
     Parameters
     ----------
     tables : Tables
         The parameters.
-    ranks : int
-        Number of ranks.
+    n_processes : int
+        Number of processes.
     rows : int
-        Rows of a rank in a step.
+        Rows of a process in a step.
     sharding : {"by table", "by rows", "by lookup"}
-        Whether a large table is on one rank, or its rows are on all of them. By rows, a rank returns a unit vector for
-        every row of every rank, most of them parts of sums that are zero. By lookup, it returns the vectors of the
-        features that it has, and the sum is taken by the rank that asked.
+        Whether a large table is on one process, or its rows are on all of them. By rows, a process returns a unit
+        vector for every row of every process, most of them parts of sums that are zero. By lookup, it returns the
+        vectors of the features that it has, and the sum is taken by the process that asked.
     number : int
         Bytes of a number on the wire: 4, or 2 for bfloat16.
     """
-    others = (ranks - 1) / ranks
+    others = (n_processes - 1) / n_processes
     lookups = tables.units * tables.active
-    lengths = tables.units * LENGTH * (1 if sharding == "by table" else ranks)
+    lengths = tables.units * LENGTH * (1 if sharding == "by table" else n_processes)
     features = others * (lookups * (INDEX + WEIGHT) + lengths)
-    # A rank takes part in the sums of all ranks by rows, and sends its part of each to the rank of the row.
-    copies = {"by table": others * tables.units, "by rows": (ranks - 1) * tables.units, "by lookup": others * lookups}
+    # A process takes part in the sums of all processes by rows, and sends its part of each to the process of the row.
+    copies = {
+        "by table": others * tables.units,
+        "by rows": (n_processes - 1) * tables.units,
+        "by lookup": others * lookups,
+    }
     vectors = copies[sharding] * tables.dim * number
     replicated = 2 * others * tables.replicated * number / rows
     return Traffic(features, vectors, vectors, replicated)
 
 
-def memory(tables: Tables, ranks: int, state: float) -> float:
-    """Return the bytes of parameters and optimizer state on a rank, with `state` numbers of state per feature."""
-    large = tables.features * (tables.dim + state) / ranks
+def memory(tables: Tables, n_processes: int, state: float) -> float:
+    """Return the bytes of parameters and optimizer state on a process, with `state` numbers of state per feature."""
+    large = tables.features * (tables.dim + state) / n_processes
     return NUMBER * (large + 3 * tables.replicated)  # AdamW has two more numbers for each
 
 
 def step_seconds(
     tables: Tables,
     host: Host,
-    ranks: int,
+    n_processes: int,
     rows: int,
     sharding: Sharding = "by table",
     number: int = NUMBER,
@@ -129,15 +135,17 @@ def step_seconds(
 ) -> float:
     """Simulate steps, and return their mean time.
 
-    `overlap` is the share of the communication that happens while ranks compute.
+    `overlap` is the share of the communication that happens while processes compute.
     """
-    rng = np.random.default_rng([ranks, rows])
+    rng = np.random.default_rng([n_processes, rows])
     alone = rows / host.rows_per_second
-    slowest = (alone * rng.lognormal(0.0, host.spread, (steps, ranks))).max(1)
-    # With fewer tables than ranks, some ranks answer for all, and the others wait for them.
-    busiest = max(1.0, ranks / tables.units) if sharding == "by table" else 1.0
-    sent = busiest * traffic(tables, ranks, rows, sharding, number).total * rows
-    wire = sent / host.bytes_per_second + (MESSAGES * host.latency * math.ceil(math.log2(ranks)) if ranks > 1 else 0.0)
+    slowest = (alone * rng.lognormal(0.0, host.spread, (steps, n_processes))).max(1)
+    # With fewer tables than processes, some processes answer for all, and the others wait for them.
+    busiest = max(1.0, n_processes / tables.units) if sharding == "by table" else 1.0
+    sent = busiest * traffic(tables, n_processes, rows, sharding, number).total * rows
+    wire = sent / host.bytes_per_second + (
+        MESSAGES * host.latency * math.ceil(math.log2(n_processes)) if n_processes > 1 else 0.0
+    )
     hidden = np.minimum(slowest, overlap * wire)
     return float((slowest + wire - hidden).mean())
 
@@ -159,19 +167,19 @@ def predict() -> list[dict[str, float | str]]:
         ("by lookup", "by lookup", NUMBER),
         ("by lookup, bfloat16", "by lookup", FEW_BYTES),
     ]
-    for ranks in (8, 32, 128, 256):
+    for n_processes in (8, 32, 128, 256):
         for name, sharding, number in kinds:
-            seconds = step_seconds(BILLION, HOST, ranks, ROWS, sharding, number, overlap=0.3)
+            seconds = step_seconds(BILLION, HOST, n_processes, ROWS, sharding, number, overlap=0.3)
             lines.append(
                 {
-                    "hosts": ranks,
+                    "hosts": n_processes,
                     "tables": name,
-                    "bytes per row": traffic(BILLION, ranks, ROWS, sharding, number).total,
-                    "GB per host": memory(BILLION, ranks, BILLION.dim) / 1e9,
-                    "GB per host, row-wise": memory(BILLION, ranks, 1) / 1e9,
+                    "bytes per row": traffic(BILLION, n_processes, ROWS, sharding, number).total,
+                    "GB per host": memory(BILLION, n_processes, BILLION.dim) / 1e9,
+                    "GB per host, row-wise": memory(BILLION, n_processes, 1) / 1e9,
                     "ms per step": 1e3 * seconds,
-                    "million rows/s": ranks * ROWS / seconds / 1e6,
-                    "hours per epoch": EPOCH / (ranks * ROWS / seconds) / 3600,
+                    "million rows/s": n_processes * ROWS / seconds / 1e6,
+                    "hours per epoch": EPOCH / (n_processes * ROWS / seconds) / 3600,
                     "efficiency": ROWS / HOST.rows_per_second / seconds,
                 }
             )

@@ -23,17 +23,17 @@ from splinefm.distribute.statistics import Scan, collect_statistics, merge_stati
 from splinefm.distribute.wire import from_bytes, to_bytes
 
 
-def collect(data: str, scan: Scan, processes: int, rank: int) -> bytes:
+def collect(data: str, scan: Scan, processes: int, process: int) -> bytes:
     """Return the statistics of the rows of one process."""
-    return to_bytes(collect_statistics(open_rows(data), scan, rank, processes, threads=1))
+    return to_bytes(collect_statistics(open_rows(data), scan, process, processes, threads=1))
 
 
-def encode(data: str, encoder: sf.Encoder, processes: int, out: Path, rank: int) -> int:
+def encode(data: str, encoder: sf.Encoder, processes: int, out: Path, process: int) -> int:
     """Write the encoded rows of one process, shuffled as for training; return how many there are."""
-    share = plan_shares(open_rows(data), processes, seed=0, epoch=0)[rank]
+    share = plan_shares(open_rows(data), processes, seed=0, epoch=0)[process]
     for number, buffer in enumerate(share.buffers(encoder.schema.columns)):
         slots = encoder.encode(buffer.batch, threads=1)
-        np.savez(out / f"{rank}-{number}.npz", start=slots.start, weight=slots.weight, row=buffer.numbers)
+        np.savez(out / f"{process}-{number}.npz", start=slots.start, weight=slots.weight, row=buffer.numbers)
     return share.n_rows
 
 
@@ -48,14 +48,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
 
     scan = Scan(sf.infer_schema(options.data, target=options.target))
-    ranks = range(options.processes)
+    processes = range(options.processes)
     # New processes instead of copies of this one, which has threads.
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        parts = pool.map(partial(collect, options.data, scan, options.processes), ranks)
+        parts = pool.map(partial(collect, options.data, scan, options.processes), processes)
         statistics = merge_statistics([from_bytes(part, scan) for part in parts], open_rows(options.data).n_rows)
         encoder = statistics.encoder()
         print(f"{encoder.n_rows:,} rows, {encoder.layout.n_features:,} features")
-        rows = pool.map(partial(encode, options.data, encoder, options.processes, options.out), ranks)
+        rows = pool.map(partial(encode, options.data, encoder, options.processes, options.out), processes)
         print("encoded rows by process:", ", ".join(f"{count:,}" for count in rows))
 
 

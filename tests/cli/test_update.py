@@ -133,4 +133,4 @@ def test_mistakes_are_told_and_change_nothing(run, model, new, arguments, code, 
 def test_a_sharded_model_is_updated_elsewhere(run, fitted, new, tmp_path):
     sf.ShardedModel.write(fitted, tmp_path / "sharded", parts=2)
     text = run("update", "sharded", new[0], "--target", "click", code=1).stderr
-    assert "--target COLUMN --ranks N" in text
+    assert "--target COLUMN --processes N" in text

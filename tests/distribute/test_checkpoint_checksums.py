@@ -34,10 +34,10 @@ def begin(module, tmp_path):
     """Begin or continue a run of one process, whose checkpoints are in a folder "run"."""
     import torch
 
-    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.processes import Processes
 
-    ranks = Ranks(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
-    return lambda: module.Checkpoints(tmp_path / "run", ranks)
+    processes = Processes(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
+    return lambda: module.Checkpoints(tmp_path / "run", processes)
 
 
 def tensors(value=0.0):
@@ -113,7 +113,7 @@ def test_a_state_without_a_seal_is_refused(saved):
         checkpoints.state("step", 7)
 
 
-def test_ranks_can_tell_each_other_what_is_damaged(tmp_path):
+def test_processes_can_tell_each_other_what_is_damaged(tmp_path):
     from splinefm.distribute.checkpoints import DamagedCheckpoint, damaged
 
     error = pickle.loads(pickle.dumps(damaged(tmp_path / "x")))
@@ -300,7 +300,7 @@ def test_a_run_whose_best_epoch_is_missing_says_so_before_it_goes_on(begin):
     checkpoints = begin()
     checkpoints.save("step", 7, tensors(), {"step": 7, "best": 1, "facts": {}})
     checkpoints.settle()
-    job = SimpleNamespace(checkpoints=checkpoints, ranks=checkpoints.ranks)
+    job = SimpleNamespace(checkpoints=checkpoints, processes=checkpoints.processes)
     with pytest.raises(ValueError, match=r"best-00000001/state.json' is missing"):
         Job.resume(job, {})
 

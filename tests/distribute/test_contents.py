@@ -1,4 +1,4 @@
-"""Files of the same name with other contents: what ranks compare, and what they say."""
+"""Files of the same name with other contents: what processes compare, and what they say."""
 
 import numpy as np
 import pyarrow as pa
@@ -49,21 +49,23 @@ def test_names_begin_at_the_folder_that_all_files_have_in_common(tmp_path):
     assert [name for name, _ in open_rows(str(tmp_path / "b")).files] == ["0.parquet"]
 
 
-def test_the_error_names_the_file_and_all_ranks_that_differ():
+def test_the_error_names_the_file_and_all_processes_that_differ():
     same, other = {"0.parquet": "x", "1.parquet": "y"}, {"0.parquet": "x", "1.parquet": "z"}
     refuse_other_files(["p", "p"], [same, same])
-    text = r"the data differ: '1\.parquet' has other contents on ranks 1, 2 and 4 than on rank 0; .*copy them again"
+    text = (
+        r"the data differ: '1\.parquet' has other contents on processes 1, 2 and 4 than on process 0; .*copy them again"
+    )
     with pytest.raises(ValueError, match=text):
         refuse_other_files(["p", "q", "q", "p", "q"], [same, other, other, same, other])
 
 
 def test_the_error_names_the_file_that_is_missing():
     some, all_of_them = {"0.parquet": "x"}, {"0.parquet": "x", "1.parquet": "y"}
-    with pytest.raises(ValueError, match=r"'1\.parquet' is on rank 1, but not on ranks 0 and 2"):
+    with pytest.raises(ValueError, match=r"'1\.parquet' is on process 1, but not on processes 0 and 2"):
         refuse_other_files(["p", "q", "p"], [some, all_of_them, some])
 
 
 def test_the_same_files_in_another_order_are_told():
     files = {"0.parquet": "x", "1.parquet": "x"}
-    with pytest.raises(ValueError, match="rank 1 has the files of rank 0 in another order, or other columns"):
+    with pytest.raises(ValueError, match="process 1 has the files of process 0 in another order, or other columns"):
         refuse_other_files(["p", "q"], [files, files])

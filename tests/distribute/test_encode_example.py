@@ -14,7 +14,7 @@ import splinefm as sf
 SCRIPT = Path(__file__).parents[2] / "examples" / "encode_on_processes.py"
 
 
-@pytest.mark.thorough  # three processes; test_share_statistics.py merges statistics of ranks in one
+@pytest.mark.thorough  # three processes; test_share_statistics.py merges statistics of processes in one
 def test_rows_are_encoded_as_in_one_process(tmp_path):
     rng = np.random.default_rng(0)
     table = pa.table({"price": rng.lognormal(size=900), "city": rng.choice(["Rome", "Oslo", "Nice"], 900)})

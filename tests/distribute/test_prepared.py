@@ -25,7 +25,7 @@ def prepare(tmp_path):
     import torch
 
     from splinefm.distribute.prepared import prepare
-    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.processes import Processes
     from splinefm.distribute.rows import open_rows
     from splinefm.distribute.statistics import Scan
     from splinefm.train.losses import as_loss
@@ -33,12 +33,12 @@ def prepare(tmp_path):
     rng = np.random.default_rng(0)
     pq.write_table(pa.table({"x": rng.normal(size=400), "y": rng.normal(size=400)}), tmp_path / "rows.parquet")
     (tmp_path / "run").mkdir()
-    ranks = Ranks(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
+    processes = Processes(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
     schema = sf.Schema([sf.Numerical("x")])
 
     def run(again, seed=0):
         scan = Scan(schema, as_loss("squared"), "y", validation=0.25, seed=seed)
-        return prepare(open_rows(tmp_path / "rows.parquet"), scan, ranks, tmp_path / "run", 1, again)
+        return prepare(open_rows(tmp_path / "rows.parquet"), scan, processes, tmp_path / "run", 1, again)
 
     return run
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_is_due_is_wanted_by_one_step(monkeypatch):
 
     now = [0.0]
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    model = SimpleNamespace(ranks=SimpleNamespace(first=True))
+    model = SimpleNamespace(processes=SimpleNamespace(first=True))
     checkpoints = SimpleNamespace(has_failed=False)
     job = training.Job(model, None, None, None, 0, None, checkpoints, 1.0, None)
     job._saved_at, job._has_asked = 0.0, False

@@ -25,7 +25,7 @@ def resume(facts, before, **kept):
         state_dict=dict, fused_optimizer=SimpleNamespace(state_dict=lambda: {"state": {}}), module=None
     )
     dense = SimpleNamespace(number=0, state={})
-    model = SimpleNamespace(ranks=SimpleNamespace(together=nullcontext), dense=dense, parallel=parallel)
+    model = SimpleNamespace(processes=SimpleNamespace(together=nullcontext), dense=dense, parallel=parallel)
     found = Job(model, None, None, None, 0, None, checkpoints, 0.0, None).resume(facts)
     return found.step, dense.number
 
@@ -55,7 +55,7 @@ def test_a_fact_that_one_side_does_not_have_is_another_run(here):
     ],
 )
 def test_errors_of_the_network_are_no_bugs(text):
-    """A rank that was stopped for too long and goes on finds its connections closed."""
+    """A process that was stopped for too long and goes on finds its connections closed."""
     import torch.distributed.checkpoint as dcp
 
     from splinefm.distribute.processes import _is_lost

@@ -1,4 +1,4 @@
-"""Statistics of shares: the same encoder and loss to the bit for any number of ranks, also through bytes."""
+"""Statistics of shares: the same encoder and loss to the bit for any number of processes, also through bytes."""
 
 import datetime
 from dataclasses import replace
@@ -78,8 +78,8 @@ def scan_of(schema, loss=LOSSES[0], block=48):
     return Scan(schema, loss, target, "w", validation=0.3, seed=4, block=block)
 
 
-def merged(rows, scan, ranks, transport=lambda statistics, scan: statistics):
-    parts = [transport(collect_statistics(rows, scan, rank, ranks), scan) for rank in range(ranks)]
+def merged(rows, scan, processes, transport=lambda statistics, scan: statistics):
+    parts = [transport(collect_statistics(rows, scan, process, processes), scan) for process in range(processes)]
     return merge_statistics(parts, rows.n_rows)
 
 
@@ -92,33 +92,33 @@ def by_bytes(statistics, scan):
     return wire.from_bytes(wire.to_bytes(statistics), scan)
 
 
-def test_the_encoder_is_the_same_to_the_bit_for_any_number_of_ranks(data):
+def test_the_encoder_is_the_same_to_the_bit_for_any_number_of_processes(data):
     rows, schema, _ = data
     scan = scan_of(schema)
     encoder = merged(rows, scan, 1).encoder()
-    for ranks, transport in ((2, by_bytes), (3, lambda s, scan: s), (9, by_bytes)):
-        assert merged(rows, scan, ranks, transport).encoder() == encoder
+    for processes, transport in ((2, by_bytes), (3, lambda s, scan: s), (9, by_bytes)):
+        assert merged(rows, scan, processes, transport).encoder() == encoder
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_the_loss_is_the_same_to_the_bit_for_any_number_of_ranks(data, loss):
+def test_the_loss_is_the_same_to_the_bit_for_any_number_of_processes(data, loss):
     rows = data[0]
     scan = scan_of(sf.Schema([sf.Categorical("kind")]), loss, block=16)
     one = merged(rows, scan, 1)
-    for ranks, transport in ((2, lambda s, scan: s), (3, by_bytes), (40, by_bytes)):
-        other = merged(rows, scan, ranks, transport)
+    for processes, transport in ((2, lambda s, scan: s), (3, by_bytes), (40, by_bytes)):
+        other = merged(rows, scan, processes, transport)
         assert fitted_loss(other) == fitted_loss(one) and other.validation_share(50) == one.validation_share(50)
 
 
 def test_small_sketches_depend_on_the_order_of_merging(data):
-    """The test above could fail: statistics that are merged rank by rank give another encoder."""
+    """The test above could fail: statistics that are merged process by process give another encoder."""
     rows, schema, table = data
     names = list(schema.columns)
 
-    def by_ranks(ranks):
+    def by_processes(processes):
         whole = sf.EncoderStatistics(schema)
-        for rank in range(ranks):
-            begin, end = statistics_blocks(rows.n_rows, rank, ranks, 48)
+        for process in range(processes):
+            begin, end = statistics_blocks(rows.n_rows, process, processes, 48)
             part = sf.EncoderStatistics(schema)
             for at in range(begin * 48, min(end * 48, N), 48):
                 part.update(table.select(names).slice(at, 48))
@@ -126,7 +126,7 @@ def test_small_sketches_depend_on_the_order_of_merging(data):
         return whole.encoder()
 
     if "wide" in names:
-        assert by_ranks(1) != by_ranks(3)
+        assert by_processes(1) != by_processes(3)
 
 
 def test_it_is_that_of_one_process(data):
@@ -153,15 +153,15 @@ def test_losses_are_those_of_all_rows(data, name, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [10, 50, 1000])
-def test_the_validation_rows_of_ranks_are_those_of_one_process(data, most):
+def test_the_validation_rows_of_processes_are_those_of_one_process(data, most):
     rows, schema, table = data
     scan = scan_of(schema)
     one = ValidationSample(0.3, 4, most)
     one.add(0, table.select(scan.columns).combine_chunks().to_batches()[0])
     kept, parts = [], []
-    for rank in range(3):
+    for process in range(3):
         kept.append(ValidationSample(0.3, 4, most))
-        parts.append(collect_statistics(rows, scan, rank, 3, keep=kept[-1]))
+        parts.append(collect_statistics(rows, scan, process, 3, keep=kept[-1]))
     whole = merge_statistics(parts)
     for sample in kept:
         sample.lower(whole.validation_share(most))
@@ -174,7 +174,7 @@ def test_statistics_extend_an_encoder(data):
     rows, schema, table = data
     old = sf.fit_encoder(schema, table.select(list(schema.columns)).slice(0, 60))
     scan = Scan(old.schema, block=32)
-    extended = [old.extended(merged(rows, scan, ranks, by_bytes).whole()) for ranks in (1, 3)]
+    extended = [old.extended(merged(rows, scan, processes, by_bytes).whole()) for processes in (1, 3)]
     assert extended[0] == extended[1]
     alone = old.extend(table.select(list(schema.columns)))
     assert extended[0].layout == alone.layout and extended[0].n_rows == alone.n_rows
@@ -269,8 +269,11 @@ def write(tmp_path):
 )
 def test_labels(write, values, most, expected):
     rows = write(values)
-    for ranks in (1, 2, 5):
-        found = [collect_labels(rows, "y", rank, ranks, most=most, shares=most == 2, block=8) for rank in range(ranks)]
+    for processes in (1, 2, 5):
+        found = [
+            collect_labels(rows, "y", process, processes, most=most, shares=most == 2, block=8)
+            for process in range(processes)
+        ]
         assert merge_labels(found, "y", most) == expected
 
 
@@ -282,8 +285,8 @@ def test_totals_of_classes_are_those_of_the_table(tmp_path, column, classes, wei
     rows, source = open_rows(tmp_path / "t.parquet"), LabeledTable(schema, column, weight, None, classes)
     weights = np.ones(N) if weight is None else table["w"].to_numpy()
     expected = [weights[table[column].to_numpy() == value].sum() for value in classes]
-    for ranks in (1, 2, 5):
-        found = sum(collect_totals(rows, source, rank, ranks, block=64) for rank in range(ranks))
+    for processes in (1, 2, 5):
+        found = sum(collect_totals(rows, source, process, processes, block=64) for process in range(processes))
         np.testing.assert_allclose(found, expected)
     with pytest.raises(ValueError, match="'absent'"):
         collect_totals(rows, replace(source, sample_weight="absent"))
@@ -292,10 +295,10 @@ def test_totals_of_classes_are_those_of_the_table(tmp_path, column, classes, wei
 def test_wrong_labels(write):
     rows = write(["a"] * 20 + ["b", "c"])
     with pytest.raises(ValueError, match="more than two classes"):
-        merge_labels([collect_labels(rows, "y", rank, 3, block=8) for rank in range(3)], "y")
+        merge_labels([collect_labels(rows, "y", process, 3, block=8) for process in range(3)], "y")
     rows = write(["a"] * 20)
     with pytest.raises(ValueError, match="only one class"):
-        merge_labels([collect_labels(rows, "y", rank, 3, block=8) for rank in range(3)], "y")
+        merge_labels([collect_labels(rows, "y", process, 3, block=8) for process in range(3)], "y")
     with pytest.raises(ValueError, match="'absent'"):
         collect_labels(rows, "absent")
 
@@ -309,7 +312,7 @@ def parts(tmp_path_factory):
     pq.write_table(table, tmp_path_factory.mktemp("parts") / "a.parquet", row_group_size=100)
     rows = open_rows(tmp_path_factory.getbasetemp() / "parts0" / "a.parquet")
     scan = scan_of(schema)
-    return [wire.to_bytes(collect_statistics(rows, scan, rank, 3)) for rank in range(3)], scan, rows
+    return [wire.to_bytes(collect_statistics(rows, scan, process, 3)) for process in range(3)], scan, rows
 
 
 def restored(parts):
@@ -318,11 +321,11 @@ def restored(parts):
 
 def test_shares_that_are_missing_or_twice(parts):
     first, second, third = restored(parts)
-    with pytest.raises(ValueError, match=r"cannot be followed by.*merge all ranks, in their order, each once"):
+    with pytest.raises(ValueError, match=r"cannot be followed by.*merge all processes, in their order, each once"):
         merge_statistics([first, third])
     with pytest.raises(ValueError, match="cannot be followed by"):
         merge_statistics([*restored(parts), second])
-    with pytest.raises(ValueError, match=r"blocks 0 to \d+ are missing; merge the statistics of all ranks"):
+    with pytest.raises(ValueError, match=r"blocks 0 to \d+ are missing; merge the statistics of all processes"):
         second.encoder()
     with pytest.raises(ValueError, match="but the table has 500"):
         merge_statistics(restored(parts)[:2], 500)
@@ -341,15 +344,15 @@ def test_shares_that_are_missing_or_twice(parts):
     ],
     ids=["loss", "seed", "block", "fewer fields", "another kind"],
 )
-def test_ranks_that_do_not_collect_the_same(parts, change, message):
+def test_processes_that_do_not_collect_the_same(parts, change, message):
     with pytest.raises(ValueError, match=message):
         wire.from_bytes(parts[0][0], replace(parts[1], **change))
     other = ShareStatistics(replace(parts[1], **change))
-    with pytest.raises(ValueError, match="only if all ranks collect the same"):
+    with pytest.raises(ValueError, match="only if all processes collect the same"):
         other.merge(restored(parts)[0])
 
 
-def test_other_versions_on_ranks(parts, monkeypatch):
+def test_other_versions_on_processes(parts, monkeypatch):
     monkeypatch.setattr(sf, "__version__", "9.9")
     with pytest.raises(ValueError, match=r"a process runs splinefm 0.* this one 9\.9; install one version"):
         wire.from_bytes(parts[0][0], parts[1])
@@ -378,14 +381,14 @@ def test_columns_and_targets_that_are_wrong(data, tmp_path):
     scan = Scan(sf.Schema([sf.Numerical("x")]), Loss(), "y", block=1)
     with pytest.raises(ValueError, match="the target has missing"):
         collect_statistics(open_rows(tmp_path), scan, 1, 2)
-    with pytest.raises(ValueError, match="rank must be from 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="process must be from 0 to 1, got 2"):
         collect_statistics(rows, scan_of(schema), 2, 2)
 
 
-def test_a_rank_without_blocks_and_a_table_without_rows(tmp_path):
+def test_a_process_without_blocks_and_a_table_without_rows(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "a.parquet")
     rows, scan = open_rows(tmp_path), Scan(sf.Schema([sf.Numerical("x")]))
-    parts = [collect_statistics(rows, scan, rank, 3) for rank in range(3)]
+    parts = [collect_statistics(rows, scan, process, 3) for process in range(3)]
     assert [part.n_rows for part in parts] == [0, 0, 2]
     assert merge_statistics([by_bytes(part, scan) for part in parts], 2).encoder().n_rows == 2
     pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "a.parquet")

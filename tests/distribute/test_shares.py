@@ -1,4 +1,4 @@
-"""Shares of ranks: every row once, in an order of seed and epoch, and positions that any number of ranks resumes."""
+"""Shares of processes: every row once, in an order of seed and epoch, resumed by any number of processes."""
 
 import datetime
 import decimal
@@ -54,9 +54,9 @@ def numbers_of(share, rows=16):
 
 @examples(60)
 @given(FILES, st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))
-def test_every_row_is_read_once(folders, files, ranks, size, epoch):
+def test_every_row_is_read_once(folders, files, processes, size, epoch):
     rows = open_rows(folders(files))
-    shares = plan_shares(rows, ranks, seed=1, epoch=epoch)
+    shares = plan_shares(rows, processes, seed=1, epoch=epoch)
     read = []
     for share in shares:
         buffers = list(share.buffers(["name", "i"], size))
@@ -71,20 +71,20 @@ def test_every_row_is_read_once(folders, files, ranks, size, epoch):
 
 
 def test_the_order_depends_on_seed_and_epoch_only(rows, folders):
-    def order(rows, ranks, **options):
-        return [r for share in plan_shares(rows, ranks, **options) for r in share.position.ranges]
+    def order(rows, processes, **options):
+        return [r for share in plan_shares(rows, processes, **options) for r in share.position.ranges]
 
     def joined(ranges):
         """Return row numbers: the same blocks, wherever they are cut."""
         return [i for first, stop in ranges for i in range(first, stop)]
 
     first = joined(order(rows, 1, seed=3, epoch=0))
-    for ranks in (2, 3, 7):
-        assert joined(order(rows, ranks, seed=3, epoch=0)) == first
+    for processes in (2, 3, 7):
+        assert joined(order(rows, processes, seed=3, epoch=0)) == first
     assert first != joined(order(rows, 1, seed=3, epoch=1)) and first != joined(order(rows, 1, seed=4, epoch=0))
     again = open_rows(folders([[20, 30, 7], [50], [1, 1, 40]]))  # other folders do not matter
-    for rank in range(3):
-        one, other = (plan_shares(data, 3, seed=3, epoch=2)[rank] for data in (rows, again))
+    for process in range(3):
+        one, other = (plan_shares(data, 3, seed=3, epoch=2)[process] for data in (rows, again))
         assert numbers_of(one) == numbers_of(other)
 
 
@@ -98,7 +98,7 @@ def test_a_buffer_mixes_blocks_and_is_shuffled(rows):
 
 @examples(60)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 60), st.data())
-def test_the_rest_of_an_epoch_is_read_exactly_on_any_number_of_ranks(rows, before, after, size, data):
+def test_the_rest_of_an_epoch_is_read_exactly_on_any_number_of_processes(rows, before, after, size, data):
     read, positions = [], []
     for share in plan_shares(rows, before, seed=2, epoch=5):
         buffers = list(share.buffers(["i"], size))
@@ -122,9 +122,9 @@ def test_the_rest_of_an_epoch_is_read_exactly_on_any_number_of_ranks(rows, befor
 def test_a_run_can_be_interrupted_many_times(rows):
     rng = np.random.default_rng(0)
     position, read = None, []
-    for ranks in (2, 4, 1, 3, 5, 2, 1):
+    for processes in (2, 4, 1, 3, 5, 2, 1):
         positions = []
-        for share in plan_shares(rows, ranks, seed=0, epoch=0, position=position):
+        for share in plan_shares(rows, processes, seed=0, epoch=0, position=position):
             buffer = next(share.buffers(["i"], 12), None)
             taken = 0 if buffer is None else int(rng.integers(len(buffer.numbers)))
             read += [] if buffer is None else buffer.numbers[:taken].tolist()
@@ -135,7 +135,7 @@ def test_a_run_can_be_interrupted_many_times(rows):
     assert sorted(read) == list(range(rows.n_rows))
 
 
-def test_a_resumed_rank_reads_the_rest_of_its_buffer_in_the_same_order(rows):
+def test_a_resumed_process_reads_the_rest_of_its_buffer_in_the_same_order(rows):
     (share,) = plan_shares(rows, 1, seed=0, epoch=0)
     buffer = next(share.buffers(["i"], 50))
     (again,) = plan_shares(rows, 1, seed=0, epoch=0, position=buffer.position(20))
@@ -185,16 +185,16 @@ def test_columns_of_all_types_are_read(tmp_path):
 # Mistakes and faults
 
 
-def test_more_ranks_than_rows(folders):
+def test_more_processes_than_rows(folders):
     rows = open_rows(folders([[2]]))
     shares = plan_shares(rows, 3, seed=0, epoch=0)
     assert sorted(share.n_rows for share in shares) == [0, 1, 1]
     assert [numbers_of(share) for share in shares if not share.n_rows] == [[]]
     many = plan_shares(rows, 7, seed=0, epoch=0)
     assert sorted(number for share in many for number in numbers_of(share)) == [0, 1]
-    with pytest.raises(ValueError, match=r"2 rows cannot be divided among 3 ranks.*start fewer ranks"):
-        rows.check_ranks(3)
-    rows.check_ranks(2)
+    with pytest.raises(ValueError, match=r"2 rows cannot be divided among 3 processes.*start fewer processes"):
+        rows.check_processes(3)
+    rows.check_processes(2)
 
 
 def test_files_without_rows(folders):
@@ -260,7 +260,7 @@ def test_positions_of_other_files_and_epochs(rows, folders):
             plan_shares(rows, 2, **given_to, position=position)
     with pytest.raises(ValueError, match="the files are not those of the checkpoint"):
         plan_shares(open_rows(folders([[20, 30, 8]])), 2, seed=0, epoch=1, position=position)
-    with pytest.raises(ValueError, match="the same on all ranks"):
+    with pytest.raises(ValueError, match="the same on all processes"):
         Position.merge([position, replace(position, epoch=3)])
     with pytest.raises(ValueError, match="no positions"):
         Position.merge([])
@@ -298,7 +298,7 @@ def test_slices_must_have_parts(rows):
 
 
 def test_arguments(rows):
-    with pytest.raises(ValueError, match="ranks must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
         plan_shares(rows, 0, seed=0, epoch=0)
     (share,) = plan_shares(rows, 1, seed=0, epoch=0)
     with pytest.raises(ValueError, match="rows must be at least 1"):

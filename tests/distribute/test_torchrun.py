@@ -1,4 +1,4 @@
-"""The commands as users type them: new processes, a rank that is killed."""
+"""The commands as users type them: new processes, a process that is killed."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import splinefm as sf
 if find_spec("torchrec") is None:
     pytest.skip("needs TorchRec: make test DISTRIBUTED=1 sets it up", allow_module_level=True)
 
-pytestmark = pytest.mark.thorough  # test_ranks.py has the same without new processes
+pytestmark = pytest.mark.thorough  # test_processes.py has the same without new processes
 ROWS = 20_000
 
 
@@ -45,22 +45,22 @@ def fit_options(data, out):
     return ["fit", data, "--target", "click", "--out", out, "--model", "fwfm", "--k", 4, "--epochs", 3, "--threads", 1]
 
 
-def process_of_rank(rank, launcher):
-    """The process of a rank, among those that a process has started."""
+def process_of(process, launcher):
+    """The process of a process, among those that a process has started."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     for pid in map(int, children):
-        if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+        if f"\0RANK={process}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
             return pid
-    raise LookupError(f"no rank {rank} among {children}")
+    raise LookupError(f"no process {process} among {children}")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of ranks in /proc")
-def test_a_killed_rank_starts_again(data, tmp_path):
-    options = ["--ranks", 2, "--max-restarts", 1, "--checkpoint-minutes", 0.001, "--batch-size", 64, "--json"]
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of processes in /proc")
+def test_a_killed_process_starts_again(data, tmp_path):
+    options = ["--processes", 2, "--max-restarts", 1, "--checkpoint-minutes", 0.001, "--batch-size", 64, "--json"]
     job = start(*fit_options(data, tmp_path / "m.sfm"), *options)
     folder = tmp_path / "m.sfm.checkpoints"
     wait_for_checkpoint(job, folder)
-    os.kill(process_of_rank(1, job.pid), signal.SIGKILL)
+    os.kill(process_of(1, job.pid), signal.SIGKILL)
     out, said = job.communicate(timeout=600)
     assert job.returncode == 0, said
     assert json.loads(out)["rows"] == ROWS
@@ -75,9 +75,9 @@ def wait_for_checkpoint(job, folder):
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of ranks in /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of processes in /proc")
 def test_sigterm_leaves_a_checkpoint_to_continue_from(data, tmp_path):
-    options = [*fit_options(data, tmp_path / "m.sfm"), "--ranks", 2, "--batch-size", 16, "--json"]
+    options = [*fit_options(data, tmp_path / "m.sfm"), "--processes", 2, "--batch-size", 16, "--json"]
     job = start(*options, "--checkpoint-minutes", 0.001)
     folder = tmp_path / "m.sfm.checkpoints"
     wait_for_checkpoint(job, folder)
@@ -94,7 +94,7 @@ def test_sigterm_leaves_a_checkpoint_to_continue_from(data, tmp_path):
     assert json.loads(out)["rows"] == ROWS
 
 
-def test_torchrun_ends_with_the_message_of_a_rank(data, tmp_path):
+def test_torchrun_ends_with_the_message_of_a_process(data, tmp_path):
     torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "splinefm.distribute")
     options = [*fit_options(data, tmp_path / "m.sfm"), "--target", "clik"]
     job = start(*options, module=torchrun)

@@ -362,7 +362,7 @@ class TestFiles:
 
     def test_sharded_models_are_updated_elsewhere(self, fitted, tmp_path):
         sf.ShardedModel.write(fitted, tmp_path / "model", parts=2)
-        with pytest.raises(IsADirectoryError, match="splinefm update MODEL DATA --target COLUMN --ranks N"):
+        with pytest.raises(IsADirectoryError, match="splinefm update MODEL DATA --target COLUMN --processes N"):
             sf.update_model(tmp_path / "model", hour(1), "click")
 
 

@@ -16,11 +16,11 @@ from splinefm._wording import in_bytes, number
 from splinefm.cli import options as opt
 from splinefm.cli.failures import save_model
 from splinefm.cli.output import loss_text, print_facts, print_json, print_lines, print_remarks, print_search
-from splinefm.cli.processes import ProcessOptions, refuse_without_ranks, run_job, start_ranks
+from splinefm.cli.processes import ProcessOptions, refuse_process_options, run_job, start_processes
 
 if TYPE_CHECKING:
     from splinefm.cli.targets import Choice
-    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.processes import Processes
     from splinefm.encode.schema import Schema
     from splinefm.encode.tables.table import Table
     from splinefm.model.family import AnyModel
@@ -258,7 +258,7 @@ class FitOptions(TrainingOptions):
 def fit(
     ctx: typer.Context,
     options: FitOptions,
-    processes: ProcessOptions,
+    job_options: ProcessOptions,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -268,12 +268,12 @@ def fit(
     """
     options.check("fit")
     loss = options.given_loss()
-    if processes.ranks is not None and not processes.on_rank:
-        return start_ranks(ctx, processes)
-    if processes.on_rank:
-        summary = fit_on_rank(options, loss, processes, quiet)
+    if job_options.processes is not None and not job_options.as_process:
+        return start_processes(ctx, job_options)
+    if job_options.as_process:
+        summary = fit_in_process(options, loss, job_options, quiet)
     else:
-        refuse_without_ranks(ctx)
+        refuse_process_options(ctx)
         summary = fit_file(options, loss, quiet)
     if summary is not None:
         print_json(summary) if as_json else print_fit(summary)
@@ -327,34 +327,34 @@ def fit_file(options: FitOptions, loss: Loss | None, quiet: bool) -> dict[str, A
     return summarize(fitted, options, choice, time.perf_counter() - begin)
 
 
-def fit_on_rank(
-    options: FitOptions, loss: Loss | None, processes: ProcessOptions, quiet: bool
+def fit_in_process(
+    options: FitOptions, loss: Loss | None, job_options: ProcessOptions, quiet: bool
 ) -> dict[str, Any] | None:
-    """Fit on this process together with the others; rank 0 returns a summary."""
+    """Fit on this process together with the others; process 0 returns a summary."""
     from splinefm.cli.targets import choose_loss
-    from splinefm.distribute.fit import RankFit, fit_on_ranks
+    from splinefm.distribute.fit import DistributedFit, fit_on_processes
     from splinefm.train.progress import make_progress
     from splinefm.train.settings import Training
 
-    settings = processes.settings(options.out)
+    settings = job_options.settings(options.out)
     begin, training = time.perf_counter(), options.training_settings()
     result: list[dict[str, Any]] = []
     device, engine = training.pop("device", None), training.pop("engine", "torch")
     if engine != "torch":
         raise ValueError(f"several processes train on torch; leave out --engine {engine}")
 
-    def job(ranks: Ranks) -> None:
-        with ranks.together():
-            say = opt.remarks(quiet or not ranks.first)
-            check_output(options, options.data, check_write=ranks.first and not settings.sharded)
+    def job(processes: Processes) -> None:
+        with processes.together():
+            say = opt.remarks(quiet or not processes.first)
+            check_output(options, options.data, check_write=processes.first and not settings.sharded)
             if training.get("effort") == "best" or training.get("time_limit") is not None:
                 raise ValueError("--effort and --time-limit are for one machine; several processes search nothing")
             table = options.open_table()
             choice = choose_loss(table, options.target, loss, say)
-            schema = find_schema(options, table, say, ranks.first and not quiet)
+            schema = find_schema(options, table, say, processes.first and not quiet)
             model = make_model(options, schema, say)
         validation = opt.share_or_file(options.validation)
-        fit = RankFit(
+        fit = DistributedFit(
             options.data,
             options.target,
             schema,
@@ -365,12 +365,12 @@ def fit_on_rank(
             replace(Training(), **training),
             "balanced" if options.balanced else None,
         )
-        with make_progress(ranks.first and not quiet) as progress:
-            fitted = fit_on_ranks(fit, settings, ranks, progress)
-        if ranks.first:
+        with make_progress(processes.first and not quiet) as progress:
+            fitted = fit_on_processes(fit, settings, processes, progress)
+        if processes.first:
             result.append(summarize(fitted, options, choice, time.perf_counter() - begin))
 
-    run_job(job, settings, processes.timeout, device)
+    run_job(job, settings, job_options.timeout, device)
     return result[0] if result else None
 
 

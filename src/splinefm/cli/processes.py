@@ -16,8 +16,8 @@ from splinefm.cli.options import amount_option, count_option
 from splinefm.cli.output import say
 
 if TYPE_CHECKING:
-    from splinefm.distribute.fit import RankSettings
-    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.fit import JobSettings
+    from splinefm.distribute.processes import Processes
 
 _PANEL = r"Several processes and machines (splinefm\[distributed])"  # or Rich takes it for a style
 _PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
@@ -31,57 +31,60 @@ def _flag(name: str, text: str) -> Any:
 class ProcessOptions:
     """Options for several processes."""
 
-    ranks: Annotated[
+    processes: Annotated[
         int | None, count_option("Number of processes to train on, which share the tables. Parquet files only.", _PANEL)
     ] = None
     max_restarts: Annotated[
         int,
         count_option(
-            "With --ranks: how often to start again from the last checkpoint if a process dies.", _PANEL, least=0
+            "With --processes: how often to start again from the last checkpoint if a process dies.", _PANEL, least=0
         ),
     ] = 0
     checkpoints: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="With --ranks: where to write checkpoints, on a disk that all machines share. It is kept. By default, "
-            "OUT with .checkpoints, removed at the end.",
+            help="With --processes: where to write checkpoints, on a disk that all machines share. It is kept. By "
+            "default, OUT with .checkpoints, removed at the end.",
             show_default=False,
             rich_help_panel=_PANEL,
         ),
     ] = None
     checkpoint_minutes: Annotated[
-        float, amount_option("With --ranks: minutes between two checkpoints.", _PANEL, "--checkpoint-minutes")
+        float, amount_option("With --processes: minutes between two checkpoints.", _PANEL, "--checkpoint-minutes")
     ] = 10.0
     resume: Annotated[
         bool,
         _flag(
-            "--resume", "With --ranks: continue from the last checkpoint, if there is one, with any number of ranks."
+            "--resume",
+            "With --processes: continue from the last checkpoint, if there is one, with any number of processes.",
         ),
     ] = False
     sharded_out: Annotated[
         bool,
-        _flag("--sharded-out", "With --ranks: write a folder of parts, for tables that no machine holds as a whole."),
+        _flag(
+            "--sharded-out", "With --processes: write a folder of parts, for tables that no machine holds as a whole."
+        ),
     ] = False
     table_optimizer: Annotated[
         Literal["adagrad", "rowwise-adagrad", "adam"],
         _flag(
             "--table-optimizer",
-            "With --ranks: optimizer of large tables. rowwise-adagrad takes half the memory; adam is for GPUs.",
+            "With --processes: optimizer of large tables. rowwise-adagrad takes half the memory; adam is for GPUs.",
         ),
     ] = "adagrad"
     timeout: Annotated[
-        float, amount_option("With --ranks: seconds to wait for another process before giving up.", _PANEL)
+        float, amount_option("With --processes: seconds to wait for another process before giving up.", _PANEL)
     ] = 1800.0
-    on_rank: Annotated[bool, typer.Option("--on-rank", hidden=True)] = False
+    as_process: Annotated[bool, typer.Option("--as-process", hidden=True)] = False
 
-    def settings(self, out: Path, sharded: bool | None = None) -> RankSettings:
+    def settings(self, out: Path, sharded: bool | None = None) -> JobSettings:
         """The settings of this process; one that is started again continues by itself."""
         require_torchrec()
-        from splinefm.distribute.fit import RankSettings
+        from splinefm.distribute.fit import JobSettings
 
         is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-        return RankSettings(
+        return JobSettings(
             out,
             self.sharded_out if sharded is None else sharded,
             self.table_optimizer,
@@ -91,21 +94,21 @@ class ProcessOptions:
         )
 
 
-def refuse_without_ranks(ctx: typer.Context) -> None:
+def refuse_process_options(ctx: typer.Context) -> None:
     """Raise if an option for several processes is given for one."""
     names = {field.name for field in fields(ProcessOptions)}
     for parameter in ctx.command.params:
         if parameter.name in names and _is_given(ctx, parameter.name):
-            raise typer.BadParameter("is for several processes; add --ranks", param_hint=parameter.opts[0])
+            raise typer.BadParameter("is for several processes; add --processes", param_hint=parameter.opts[0])
 
 
-def start_ranks(ctx: typer.Context, processes: ProcessOptions) -> None:
+def start_processes(ctx: typer.Context, options: ProcessOptions) -> None:
     """Start the processes with what the user typed, and exit with their code if they fail."""
     require_torchrec()
     from splinefm.distribute.processes import launch
 
-    assert processes.ranks is not None
-    code = launch(given_arguments(ctx), processes.ranks, processes.max_restarts)
+    assert options.processes is not None
+    code = launch(given_arguments(ctx), options.processes, options.max_restarts)
     if code:
         raise typer.Exit(code if code > 0 else 1)
 
@@ -126,7 +129,7 @@ def given_arguments(ctx: typer.Context) -> list[str]:
     words = [ctx.command.name or ""]
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if name not in ("ranks", "max_restarts") and _is_given(ctx, name):
+        if name not in ("processes", "max_restarts") and _is_given(ctx, name):
             value = ctx.params.get(name)
             for item in value if isinstance(value, list | tuple) else [value]:
                 words.append(_as_typed(parameter, item))
@@ -146,7 +149,7 @@ def _as_typed(parameter: Any, value: Any) -> str:
     return f"{parameter.opts[0]}={value}"
 
 
-def run_job(job: Callable[[Ranks], None], settings: RankSettings, timeout: float, device: str | None = None) -> None:
+def run_job(job: Callable[[Processes], None], settings: JobSettings, timeout: float, device: str | None = None) -> None:
     """Run a job; a process whose peers say what is wrong is silent."""
     from splinefm.distribute import processes as distributed
 
@@ -165,6 +168,6 @@ def run_job(job: Callable[[Ranks], None], settings: RankSettings, timeout: float
         message = str(error) if isinstance(error, distributed.PeerLost) else user_message(error)
         if message is None:
             raise
-        say(f"splinefm: rank {rank}: {message}")
+        say(f"splinefm: process {rank}: {message}")
         distributed.say_told()
         raise typer.Exit(USER_ERROR) from error

@@ -12,10 +12,10 @@ import typer
 from splinefm.cli import options as opt
 from splinefm.cli.failures import REFUSED
 from splinefm.cli.output import print_facts, print_json, say
-from splinefm.cli.processes import ProcessOptions, refuse_without_ranks, run_job, start_ranks
+from splinefm.cli.processes import ProcessOptions, refuse_process_options, run_job, start_processes
 
 if TYPE_CHECKING:
-    from splinefm.distribute.processes import Ranks
+    from splinefm.distribute.processes import Processes
     from splinefm.encode.tables.table import Table
     from splinefm.train.fitted import Fitted
     from splinefm.update.files import UpdateReport
@@ -32,7 +32,7 @@ class UpdateOptions:
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="A model file written by 'splinefm fit'; with --ranks, also the folder of a sharded model.",
+            help="A model file written by 'splinefm fit'; with --processes, also the folder of a sharded model.",
             show_default=False,
         ),
     ]
@@ -83,7 +83,7 @@ class UpdateOptions:
 def update(
     ctx: typer.Context,
     options: UpdateOptions,
-    processes: ProcessOptions,
+    job_options: ProcessOptions,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -102,12 +102,12 @@ def update(
             "an update reads its rows several times; write standard input to a file first", param_hint="DATA"
         )
     guard = options.guard()
-    if processes.ranks is not None and not processes.on_rank:
-        return start_ranks(ctx, processes)
-    if processes.on_rank:
-        report = update_on_rank(options, guard, processes, quiet, as_json)
+    if job_options.processes is not None and not job_options.as_process:
+        return start_processes(ctx, job_options)
+    if job_options.as_process:
+        report = update_in_process(options, guard, job_options, quiet, as_json)
     else:
-        refuse_without_ranks(ctx)
+        refuse_process_options(ctx)
         try:
             report = update_file(options, guard, quiet)
         except UpdateRefused as refused:
@@ -145,51 +145,51 @@ def update_file(options: UpdateOptions, guard: Guard | None, quiet: bool) -> Upd
     )
 
 
-def update_on_rank(
-    options: UpdateOptions, guard: Guard | None, processes: ProcessOptions, quiet: bool, as_json: bool
+def update_in_process(
+    options: UpdateOptions, guard: Guard | None, job_options: ProcessOptions, quiet: bool, as_json: bool
 ) -> UpdateReport | None:
-    """Update on this process together with the others; rank 0 returns a report.
+    """Update on this process together with the others; process 0 returns a report.
 
-    If the guard refuses the update, rank 0 says so, and all processes end with the exit code for that.
+    If the guard refuses the update, process 0 says so, and all processes end with the exit code for that.
     """
     from splinefm._files import check_writable
-    from splinefm.distribute.update import RankUpdate, update_on_ranks
+    from splinefm.distribute.update import DistributedUpdate, update_on_processes
     from splinefm.encode.tables.open import open_table, refuse_overwriting
     from splinefm.store.sharded import is_sharded
     from splinefm.store.sharded_model import open_model
     from splinefm.train.progress import make_progress
     from splinefm.update.guard import UpdateRefused
 
-    sharded = processes.sharded_out or (options.out is None and is_sharded(options.model))
-    settings = processes.settings(options.out or options.model, sharded)
+    sharded = job_options.sharded_out or (options.out is None and is_sharded(options.model))
+    settings = job_options.settings(options.out or options.model, sharded)
     reports: list[UpdateReport] = []
     refusals: list[UpdateRefused] = []
 
-    def job(ranks: Ranks) -> None:
-        is_silent = quiet or not ranks.first
-        with ranks.together():
+    def job(processes: Processes) -> None:
+        is_silent = quiet or not processes.first
+        with processes.together():
             if options.sep is not None:
                 raise ValueError("--sep is for CSV files, and several processes read Parquet files only; leave it out")
-            if ranks.first and not sharded:
+            if processes.first and not sharded:
                 check_writable(settings.out)
             refuse_overwriting(settings.out, *options.data)
             head = open_model(options.model)[0]
             target = options.target or _find_target(options, open_table(options.data), head, is_silent)
             threads = head.training.threads if options.threads is None else options.threads
             training = replace(head.training, threads=threads)
-            update = RankUpdate(options.model, options.data, target, options.weight, guard, training)
+            update = DistributedUpdate(options.model, options.data, target, options.weight, guard, training)
         with make_progress(not is_silent) as progress:
             try:
-                reports.append(update_on_ranks(update, settings, ranks, progress))
+                reports.append(update_on_processes(update, settings, processes, progress))
             except UpdateRefused as error:
                 refusals.append(error)
-        if refusals and ranks.first:
+        if refusals and processes.first:
             _print_refusal(refusals[0], as_json)
-        ranks.barrier()  # torchrun ends all processes as soon as one of them has ended with a code
-        if not ranks.first:
+        processes.barrier()  # torchrun ends all processes as soon as one of them has ended with a code
+        if not processes.first:
             reports.clear()
 
-    run_job(job, settings, processes.timeout)
+    run_job(job, settings, job_options.timeout)
     if refusals:
         raise typer.Exit(REFUSED)
     return reports[0] if reports else None

@@ -1,4 +1,4 @@
-"""`python -m splinefm.distribute`: one rank of a fit or an update, started by torchrun."""
+"""`python -m splinefm.distribute`: one process of a fit or an update, started by torchrun."""
 
 from splinefm.cli.worker import main
 

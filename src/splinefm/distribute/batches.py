@@ -19,7 +19,7 @@ from splinefm.train.settings import Chunk
 
 @dataclass
 class Batch(Pipelineable):
-    """Rows of one rank in one step.
+    """Rows of one process in one step.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class Batch(Pipelineable):
     y, weight : tensor of shape (n,)
         Standardized targets and sample weights.
     shares : tensor of shape (n, units of large tables)
-        One over the number of times that a feature is expected in a batch of all ranks in which it is active.
+        One over the number of times that a feature is expected in a batch of all processes in which it is active.
     total : tensor of shape (1,)
-        The sum of the weights on all ranks.
+        The sum of the weights on all processes.
     """
 
     features: KeyedJaggedTensor
@@ -71,7 +71,7 @@ class BatchMaker:
     n_rows : int
         Training rows.
     batch_size : int
-        Rows of all ranks in a step.
+        Rows of all processes in a step.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BatchMaker:
         large = [(unit, f) for f, table in enumerate(tables) if not table.small for unit in table.units]
         self.large_units = [unit for unit, _ in large]
         self._counts = [counts[f] for _, f in large]
-        # Weights of zero are padding of lists; sending them to other ranks costs as much as those that count.
+        # Weights of zero are padding of lists; sending them to other processes costs as much as those that count.
         self._sparse = {unit for unit, _ in large if self._sizes[unit] > 1}
 
     def __call__(self, chunk: Chunk, rows: Int64Array, size: int) -> Batch:

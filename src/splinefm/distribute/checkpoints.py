@@ -18,16 +18,16 @@ import torch.distributed.checkpoint as dcp
 
 from splinefm._files import new_file, put_in_place, sync_folder
 from splinefm._memory import free_memory
-from splinefm.distribute.processes import PeerFailed, Ranks
+from splinefm.distribute.processes import PeerFailed, Processes
 
 if TYPE_CHECKING:
     from splinefm.distribute.model import ParallelModel
 
 # Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
 #
-# Every rank writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time
-# does not grow with the number of ranks. `seal` holds those of the small files: the metadata, which are a pickle and
-# must not be opened if they are damaged, and the files with checksums themselves.
+# Every process writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time
+# does not grow with the number of processes. `seal` holds those of the small files: the metadata, which are a pickle
+# and must not be opened if they are damaged, and the files with checksums themselves.
 
 _SUMS = "sums.json"
 _METADATA = ".metadata"
@@ -69,7 +69,7 @@ class VerifiedReader(dcp.FileSystemReader):
 
 
 class DamagedCheckpoint(ValueError):
-    """A file of a checkpoint is not as it was written; ranks tell each other by pickles, so it is made of its text."""
+    """A file of a checkpoint is not as it was written. Made of its text, since processes send it as a pickle."""
 
 
 def damaged(path: Path) -> DamagedCheckpoint:
@@ -133,7 +133,7 @@ def _checksum(path: Path, offset: int, length: int) -> int:
     return found if not left else -1
 
 
-# Checkpoints: tables, optimizer and position of a run, written by all ranks, complete or not there.
+# Checkpoints: tables, optimizer and position of a run, written by all processes, complete or not there.
 
 # How many are kept, and how much memory must be free for copies to write from, relative to their size.
 KEPT, ROOM = 2, 1.5
@@ -142,7 +142,7 @@ _NAME = re.compile(r"(step|best)-(\d+)")
 
 
 class Checkpoints:
-    """The checkpoints of a run in a folder that all ranks see.
+    """The checkpoints of a run in a folder that all processes see.
 
     A checkpoint is written under another name and renamed when it is complete. The last two are kept. If there is
     memory for a copy of what this process has, training goes on while the copy is written.
@@ -151,24 +151,26 @@ class Checkpoints:
     ----------
     folder : Path
         The folder; it is created.
-    ranks : Ranks
+    processes : Processes
         The processes.
     """
 
-    def __init__(self, folder: Path, ranks: Ranks) -> None:
-        self.folder, self.ranks = folder, ranks
-        self._group = dist.new_group(backend="gloo", timeout=ranks.timeout) if ranks.size > 1 else ranks.group
+    def __init__(self, folder: Path, processes: Processes) -> None:
+        self.folder, self.processes = folder, processes
+        self._group = (
+            dist.new_group(backend="gloo", timeout=processes.timeout) if processes.count > 1 else processes.group
+        )
         self._pending: Future[None] | None = None
         self._published: Future[None] | None = None
-        with ranks.together():
-            if ranks.first:
+        with processes.together():
+            if processes.first:
                 folder.mkdir(parents=True, exist_ok=True)
                 for path in folder.glob(".part-*"):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-        with ranks.together():
+        with processes.together():
             if not folder.is_dir():
                 raise ValueError(
-                    f"rank {ranks.rank} does not see the folder {str(folder)!r} that rank 0 made; "
+                    f"process {processes.index} does not see the folder {str(folder)!r} that process 0 made; "
                     "checkpoints need a folder that all machines share"
                 )
 
@@ -178,20 +180,20 @@ class Checkpoints:
         if self.folder.is_dir():
             matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir() if (path / STATE).is_file())
             found = [int(match[2]) for match in matches if match and match[1] == kind]
-        numbers = self.ranks.largest([-1.0 if not found else max(found)])
+        numbers = self.processes.largest([-1.0 if not found else max(found)])
         return None if numbers[0] < 0 else int(numbers[0])
 
     def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any]) -> None:
-        """Write a checkpoint, in the background if there is memory for it; all ranks call it."""
+        """Write a checkpoint, in the background if there is memory for it; all processes call it."""
         self.settle()
         part, path = self.folder / f".part-{kind}-{number:08}", self._path(kind, number)
-        with self.ranks.together():
-            if self.ranks.first:
+        with self.processes.together():
+            if self.processes.first:
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir()
         writer = VerifiedWriter(part)
-        scarce = free_memory() < ROOM * self.ranks.local_size * _local_bytes(tensors.values())
-        if self.ranks.largest([float(scarce)])[0]:
+        scarce = free_memory() < ROOM * self.processes.local_count * _local_bytes(tensors.values())
+        if self.processes.largest([float(scarce)])[0]:
             self._pending = Future()
             try:
                 self._pending.set_result(dcp.save(tensors, storage_writer=writer, process_group=self._group))
@@ -200,7 +202,7 @@ class Checkpoints:
         else:
             self._pending = dcp.async_save(tensors, storage_writer=writer, process_group=self._group)
         self._published = Future()
-        if self.ranks.first:  # its part ends last: it waits for those of all ranks
+        if self.processes.first:  # its part ends last: it waits for those of all processes
             published = self._published
             self._pending.add_done_callback(lambda done: self._publish(done, published, part, path, state))
         else:
@@ -215,16 +217,16 @@ class Checkpoints:
         return any(item.exception() is not None for item in done)
 
     def settle(self) -> None:
-        """Wait for what is written in the background; all ranks call it."""
+        """Wait for what is written in the background; all processes call it."""
         pending, published, self._pending, self._published = self._pending, self._published, None, None
         if pending is None or published is None:
             return
-        with self.ranks.together():
+        with self.processes.together():
             try:
                 pending.result()
                 published.result()
             except dcp.CheckpointException as error:
-                own = error.failures.get(self.ranks.rank)
+                own = error.failures.get(self.processes.index)
                 if own is None:  # those that failed know as well, and say it
                     raise PeerFailed(str(error)) from error
                 raise OSError(_cannot_write(self.folder, own[0])) from error
@@ -289,16 +291,16 @@ class Checkpoints:
             raise ValueError(f"{error}; {self._way_out(kind)}") from error
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
-        """Read tensors in place, whatever number of ranks wrote them."""
-        with self.ranks.together():
+        """Read tensors in place, whatever number of processes wrote them."""
+        with self.processes.together():
             self.check(kind, number)
         reader = VerifiedReader(self._path(kind, number))
         try:
-            dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
+            dcp.load(tensors, storage_reader=reader, process_group=self.processes.group)
         except dcp.CheckpointException as error:
-            rank, (cause, _) = next(iter(sorted(error.failures.items())))
+            process, (cause, _) = next(iter(sorted(error.failures.items())))
             if isinstance(cause, ValueError | OSError):
-                raise ValueError(f"rank {rank}: {cause}; {self._way_out(kind)}") from error
+                raise ValueError(f"process {process}: {cause}; {self._way_out(kind)}") from error
             raise
 
     def _way_out(self, kind: str) -> str:
@@ -310,8 +312,8 @@ class Checkpoints:
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""
         self.settle()
-        self.ranks.barrier()
-        if self.ranks.first:
+        self.processes.barrier()
+        if self.processes.first:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, kind: str, number: int) -> Path:

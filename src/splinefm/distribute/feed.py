@@ -1,4 +1,4 @@
-"""Feed: the batches of a rank, prefetched, in step with those of all other ranks."""
+"""Feed: the batches of a process, prefetched, in step with those of all other processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch.distributed as dist
 from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._parallel import prefetch
 from splinefm.distribute.batches import Batch, BatchMaker
-from splinefm.distribute.processes import Ranks
+from splinefm.distribute.processes import Processes
 from splinefm.distribute.rows import Buffer, Position, Share
 from splinefm.encode.slots import empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.settings import Chunk
 
-# Batches that wait for the model, on each rank.
+# Batches that wait for the model, on each process.
 AHEAD = 4
 
 Encode = Callable[[Any], Chunk]
@@ -27,7 +27,7 @@ IsHeldOut = Callable[[Int64Array], BoolArray]
 
 
 class Fed(NamedTuple):
-    """A batch of this rank, its rows and their loss floor, and what is left of the share after it."""
+    """A batch of this process, its rows and their loss floor, and what is left of the share after it."""
 
     batch: Batch
     n_rows: int
@@ -36,29 +36,29 @@ class Fed(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """What a rank asks of all ranks after a step: a checkpoint, or the end of the run."""
+    """What a process asks of all processes after a step: a checkpoint, or the end of the run."""
 
     checkpoint: bool
     end: bool = False
 
 
 class Step(NamedTuple):
-    """A step of all ranks.
+    """A step of all processes.
 
     Attributes
     ----------
     batch : Batch
-        The rows of this rank; rows of weight zero if it has none left.
+        The rows of this process; rows of weight zero if it has none left.
     n_rows : int
-        Rows of all ranks.
+        Rows of all processes.
     position : callable
-        What is left of the share of this rank after the step.
+        What is left of the share of this process after the step.
     wanted : bool
-        Whether some rank asks for a checkpoint after this step.
+        Whether some process asks for a checkpoint after this step.
     ends : bool
-        Whether some rank asks to end the run after this step.
+        Whether some process asks to end the run after this step.
     floor : float
-        The floor of the loss of the rows of this rank.
+        The floor of the loss of the rows of this process.
     """
 
     batch: Batch
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Feed:
-    """Reads and encodes the rows of a rank.
+    """Reads and encodes the rows of a process.
 
     Parameters
     ----------
@@ -122,15 +122,15 @@ class Feed:
             floor = self.floor(chunk.y[rows], chunk.sample_weight[rows])
             yield Fed(self.maker(chunk, rows, self.size), len(rows), floor, position)
 
-    def steps(self, share: Share, ranks: Ranks, wants: Callable[[], Wants]) -> Iterator[Step]:
-        """Yield the steps of an epoch, until no rank has rows left.
+    def steps(self, share: Share, processes: Processes, wants: Callable[[], Wants]) -> Iterator[Step]:
+        """Yield the steps of an epoch, until no process has rows left.
 
-        A rank without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
-        divided by, is summed over ranks while the step before is computed.
+        A process without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
+        divided by, is summed over processes while the step before is computed.
         """
         feeds = prefetch(self.batches(share), AHEAD)
         end = end_of(share.position)
-        upcoming = self._announce(next(feeds, None), ranks, wants, end)
+        upcoming = self._announce(next(feeds, None), processes, wants, end)
         try:
             while True:
                 fed, facts, work = upcoming
@@ -140,20 +140,20 @@ class Feed:
                 if not n_rows:
                     return
                 fed.batch.total[:] = weight
-                upcoming = self._announce(next(feeds, None), ranks, wants, end)
-                batch = fed.batch.to(ranks.device)
+                upcoming = self._announce(next(feeds, None), processes, wants, end)
+                batch = fed.batch.to(processes.device)
                 yield Step(batch, int(n_rows), fed.position, wanted > 0.0, ends > 0.0, fed.floor)
         finally:
             feeds.close()
 
     def _announce(
-        self, fed: Fed | None, ranks: Ranks, wants: Callable[[], Wants], end: Position
+        self, fed: Fed | None, processes: Processes, wants: Callable[[], Wants], end: Position
     ) -> tuple[Fed, torch.Tensor, Any]:
-        """Begin to sum what all ranks have in their next step."""
+        """Begin to sum what all processes have in their next step."""
         fed = fed or Fed(self.empty(), 0, 0.0, lambda: end)
         weight = float(fed.batch.weight.sum(dtype=torch.float64))
         facts = torch.tensor([weight, fed.n_rows, *map(float, wants())], dtype=torch.float64)
-        work = dist.all_reduce(facts, group=ranks.group, async_op=True) if ranks.size > 1 else None
+        work = dist.all_reduce(facts, group=processes.group, async_op=True) if processes.count > 1 else None
         return fed, facts, work
 
 

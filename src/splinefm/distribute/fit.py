@@ -1,4 +1,4 @@
-"""Fit a model on several ranks: what `fit_model` does on one machine."""
+"""Fit a model on several processes: what `fit_model` does on one machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splinefm.distribute.checkpoints import Checkpoints
 from splinefm.distribute.feed import Feed
 from splinefm.distribute.model import Averages, ParallelModel, first_penalties
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
-from splinefm.distribute.processes import Ranks, Termination
+from splinefm.distribute.processes import Processes, Termination
 from splinefm.distribute.results import write_result
 from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
 from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
@@ -36,8 +36,8 @@ from splinefm.train.targets import BALANCED, ClassWeight, balanced_weights, clas
 
 
 @dataclass(frozen=True)
-class RankSettings:
-    """How to run on several ranks.
+class JobSettings:
+    """How to run on several processes.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class RankSettings:
     optimizer : {"adagrad", "rowwise-adagrad", "adam"}
         The optimizer of large tables, fused into the backward pass.
     checkpoints : Path, optional
-        A folder that all ranks see; it is kept. By default, the name of the model with ".checkpoints", which is removed
-        at the end.
+        A folder that all processes see; it is kept. By default, the name of the model with ".checkpoints", which is
+        removed at the end.
     minutes : float
         Time between two checkpoints.
     resume : bool
@@ -79,13 +79,13 @@ class RankSettings:
 
 
 @dataclass(frozen=True)
-class RankFit:
-    """What to fit on several ranks.
+class DistributedFit:
+    """What to fit on several processes.
 
     Parameters
     ----------
     data : str or list of str
-        Parquet files, folders or globs, which all ranks see.
+        Parquet files, folders or globs, which all processes see.
     target : str
         The column to predict.
     schema, model, loss, sample_weight
@@ -109,24 +109,24 @@ class RankFit:
     class_weight: ClassWeight = None
 
     def check(self) -> None:
-        """Raise if it asks for what several ranks do not have."""
+        """Raise if it asks for what several processes do not have."""
         check_trainable(self.model)
         training = self.training
         training.check_fields(self.schema.names)
         if (training.members or 1) > 1:
             raise ValueError(
-                f"{setting('members')} {training.members} is for one machine; on several ranks, fit with other seeds "
-                "and average the predictions"
+                f"{setting('members')} {training.members} is for one machine; on several processes, fit with other "
+                "seeds and average the predictions"
             )
         if training.crosses not in (None, "auto"):
             raise ValueError(
-                f"{setting('crosses')} {training.crosses} looks for pairs of columns on one machine; on several ranks, "
-                f"{for_reader('write them into the schema', 'give them with --cross')}"
+                f"{setting('crosses')} {training.crosses} looks for pairs of columns on one machine; on several "
+                f"processes, {for_reader('write them into the schema', 'give them with --cross')}"
             )
         if training.optimizer != Training.optimizer:
             raise ValueError(
-                f"optimizer {training.optimizer!r} is for one machine; on several ranks, small tables have AdamW, and "
-                "--table-optimizer chooses that of large ones"
+                f"optimizer {training.optimizer!r} is for one machine; on several processes, small tables have AdamW, "
+                "and --table-optimizer chooses that of large ones"
             )
         if self.class_weight is not None and not self.loss.most_classes:
             raise ValueError(
@@ -134,38 +134,40 @@ class RankFit:
             )
 
 
-def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progress: Progress = SILENT) -> Fitted:
-    """Fit a model on all ranks and write it; return it without its tables."""
-    with ranks.together():
+def fit_on_processes(
+    request: DistributedFit, settings: JobSettings, processes: Processes, progress: Progress = SILENT
+) -> Fitted:
+    """Fit a model on all processes and write it; return it without its tables."""
+    with processes.together():
         request.check()
-    rows = open_same_rows(request.data, ranks)
-    given = None if isinstance(request.validation, float | int) else open_same_rows(request.validation, ranks, 0)
-    training = for_ranks(request.training, ranks)
-    loss = _with_weights(_with_classes(request.loss, request.target, rows, ranks), request, rows, ranks)
+    rows = open_same_rows(request.data, processes)
+    given = None if isinstance(request.validation, float | int) else open_same_rows(request.validation, processes, 0)
+    training = for_process(request.training, processes)
+    loss = _with_weights(_with_classes(request.loss, request.target, rows, processes), request, rows, processes)
     share = request.validation if isinstance(request.validation, float | int) else 0.0
     scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
-    with ranks.together():  # before the pass over all rows
+    with processes.together():  # before the pass over all rows
         if given is not None:
             check_validation(given, scan)
-    checkpoints = open_checkpoints(settings, ranks)
+    checkpoints = open_checkpoints(settings, processes)
     progress.begin("reading the table", rows.n_rows)
-    prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
-    with ranks.together():
+    prepared = prepare(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
+    with processes.together():
         encoder = prepared.statistics.encoder()
         loss, start = prepared.statistics.targets().fitted()
         training = settings_for(training, request.schema, encoder.n_rows)
         groups = make_groups(encoder, training)
     size = training.rows_per_step(prepared.n_rows)
     model = ParallelModel(
-        request.model, encoder.layout, loss, groups, ranks, size, settings.optimizer, training.average
+        request.model, encoder.layout, loss, groups, processes, size, settings.optimizer, training.average
     )
     model.initialize(training.seed, start)
     progress.say(model.describe())
     job = make_job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
     facts = run_facts(request.model, training, settings)
     if given is not None:
-        with ranks.together():
-            sample = read_validation(given, scan, ranks)
+        with processes.together():
+            sample = read_validation(given, scan, processes)
             job.validation = sample.encode(scan.source(None), encoder, loss, training.threads)
         facts["validation rows"] = given.fingerprint[:8]
     if training.average:
@@ -177,72 +179,72 @@ def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progres
     return _finish(fitted, model, job, settings)
 
 
-def open_same_rows(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> ParquetRows:
-    """Open the files, which must be the same on all ranks; by default, every rank must have a row."""
-    with ranks.together():
+def open_same_rows(data: str | Sequence[str], processes: Processes, least: int | None = None) -> ParquetRows:
+    """Open the files, which must be the same on all processes; by default, every process must have a row."""
+    with processes.together():
         rows = open_rows(data)
-        rows.check_ranks(ranks.size if least is None else least)
+        rows.check_processes(processes.count if least is None else least)
         own = json.dumps([rows.fingerprint, rows.files])
-    found = [json.loads(data) for data in ranks.gather(own.encode())]
-    with ranks.together():
-        if ranks.first:
+    found = [json.loads(data) for data in processes.gather(own.encode())]
+    with processes.together():
+        if processes.first:
             refuse_other_files([fingerprint for fingerprint, _ in found], [dict(files) for _, files in found])
     return rows
 
 
-def for_ranks(training: Training, ranks: Ranks) -> Training:
-    """The settings with threads for one of the ranks of this machine, and without what only one machine does.
+def for_process(training: Training, processes: Processes) -> Training:
+    """The settings with threads for one of the processes of this machine, and without what only one machine does.
 
-    All cores encode by default, but torch has one thread on each rank: on a busy machine, its threads mostly wait for
-    each other, and more ranks use the cores better.
+    All cores encode by default, but torch has one thread on each process: on a busy machine, its threads mostly wait
+    for each other, and more processes use the cores better.
     """
-    threads = max(1, count_threads(training.threads) // ranks.local_size)
+    threads = max(1, count_threads(training.threads) // processes.local_count)
     torch.set_num_threads(1 if training.threads is None else threads)
     return replace(training, threads=threads, refit_on_all=False, effort="fast", crosses=None, members=1)
 
 
-def _with_classes(loss: Loss, target: str, rows: ParquetRows, ranks: Ranks) -> Loss:
-    """The loss with the labels of the target, which all ranks look for."""
+def _with_classes(loss: Loss, target: str, rows: ParquetRows, processes: Processes) -> Loss:
+    """The loss with the labels of the target, which all processes look for."""
     most = loss.most_classes
     if not most or loss.classes is not None:
         return loss
-    with ranks.together():
-        own = collect_labels(rows, target, ranks.rank, ranks.size, most=most, shares=loss.name == "logistic")
+    with processes.together():
+        own = collect_labels(rows, target, processes.index, processes.count, most=most, shares=loss.name == "logistic")
     message = json.dumps(None if own is None else sorted(own, key=str)).encode()
-    found = [None if labels is None else set(labels) for labels in map(json.loads, ranks.gather(message))]
-    with ranks.together():
+    found = [None if labels is None else set(labels) for labels in map(json.loads, processes.gather(message))]
+    with processes.together():
         return replace(loss, classes=merge_labels(found, target, most))
 
 
-def _with_weights(loss: Loss, request: RankFit, rows: ParquetRows, ranks: Ranks) -> Loss:
-    """The loss with class weights; for "balanced", all ranks add up the weights of the classes."""
+def _with_weights(loss: Loss, request: DistributedFit, rows: ParquetRows, processes: Processes) -> Loss:
+    """The loss with class weights; for "balanced", all processes add up the weights of the classes."""
     if request.class_weight is None:
         return loss
-    with ranks.together():
+    with processes.together():
         if loss.class_weights is not None:
             raise ValueError("class_weight is given beside a loss with class weights; write it into the loss")
         if request.class_weight != BALANCED:
             return replace(loss, class_weights=class_weights(request.class_weight, loss.classes or (0, 1)))
         source = LabeledTable(request.schema, request.target, request.sample_weight, None, loss.classes)
-        own = collect_totals(rows, source, ranks.rank, ranks.size)
-    totals = ranks.sums(own).tolist()
-    with ranks.together():
+        own = collect_totals(rows, source, processes.index, processes.count)
+    totals = processes.sums(own).tolist()
+    with processes.together():
         return replace(loss, class_weights=balanced_weights(*totals))
 
 
-def open_checkpoints(settings: RankSettings, ranks: Ranks) -> Checkpoints:
+def open_checkpoints(settings: JobSettings, processes: Processes) -> Checkpoints:
     """The folder of checkpoints; those of another run are not overwritten."""
-    checkpoints = Checkpoints(settings.folder, ranks)
+    checkpoints = Checkpoints(settings.folder, processes)
     last = checkpoints.last()
-    with ranks.together():
-        if ranks.first and last is not None and not settings.resume:
+    with processes.together():
+        if processes.first and last is not None and not settings.resume:
             raise ValueError(
                 f"{str(settings.folder)!r} has checkpoints of another run; add --resume to continue it, or remove them"
             )
     return checkpoints
 
 
-def run_facts(model: AnyModel, training: Training, settings: RankSettings) -> dict[str, str]:
+def run_facts(model: AnyModel, training: Training, settings: JobSettings) -> dict[str, str]:
     """What must not change between a run and its continuation."""
     return {
         "model": str(model),
@@ -251,7 +253,7 @@ def run_facts(model: AnyModel, training: Training, settings: RankSettings) -> di
     }
 
 
-def train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
+def train(job: Job, facts: dict[str, str], settings: JobSettings) -> RunState:
     state = job.resume(facts) if settings.resume else None
     if state is not None:
         job.progress.say(f"continuing in epoch {state.epoch + 1}, after {state.seen:,} rows of it")
@@ -268,7 +270,7 @@ def make_job(
     encoder: Encoder,
     training: Training,
     checkpoints: Checkpoints,
-    settings: RankSettings,
+    settings: JobSettings,
     progress: Progress,
 ) -> Job:
     source, loss = scan.source(None), model.loss
@@ -276,10 +278,10 @@ def make_job(
     def encode(batch: Any) -> Chunk:
         return source.encode(batch, encoder, loss, training.threads)
 
-    with model.ranks.together():
+    with model.processes.together():
         validation = prepared.sample.encode(source, encoder, loss, training.threads)
     maker = model.batch_maker(encoder.feature_counts, encoder.n_rows)
-    feed = Feed(scan.columns, encode, prepared.sample.has, maker, model.rows_per_rank, loss.floor)
+    feed = Feed(scan.columns, encode, prepared.sample.has, maker, model.rows_per_process, loss.floor)
     paced = training.for_fields(len(encoder.fields))
     return Job(
         model,
@@ -293,11 +295,11 @@ def make_job(
         progress,
         after_step=settings.after_step,
         termination=settings.termination,
-        pipelined=model.ranks.device.type == "cuda" if settings.pipelined is None else settings.pipelined,
+        pipelined=model.processes.device.type == "cuda" if settings.pipelined is None else settings.pipelined,
     )
 
 
-def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: RankSettings) -> Fitted:
+def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: JobSettings) -> Fitted:
     write_result(settings.out, settings.sharded, fitted, model)
     if settings.checkpoints is None:
         job.checkpoints.remove()

@@ -17,7 +17,7 @@ from torchrec import KeyedTensor
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm.distribute.batches import Batch, BatchMaker
 from splinefm.distribute.optimizers import DenseOptimizer
-from splinefm.distribute.processes import Ranks
+from splinefm.distribute.processes import Processes
 from splinefm.distribute.tables import (
     ShardedTable,
     VectorShape,
@@ -44,8 +44,8 @@ from splinefm.train.penalties import MIN_LENGTH
 PIECE_ROWS = 1 << 16
 
 
-class RankModel(nn.Module):
-    """Scores and loss of the batch of a rank.
+class ProcessModel(nn.Module):
+    """Scores and loss of the batch of a process.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class RankModel(nn.Module):
         The tables of the fields.
     shape : VectorShape
         What their vectors hold.
-    ranks : int
-        Number of ranks.
+    n_processes : int
+        Number of processes.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class RankModel(nn.Module):
         loss: Loss,
         tables: list[ShardedTable],
         shape: VectorShape,
-        ranks: int,
+        n_processes: int,
     ) -> None:
         super().__init__()
         self.bags = make_bags(tables)
-        self.formula = Formula(model, layout, loss, tables, shape, ranks)
+        self.formula = Formula(model, layout, loss, tables, shape, n_processes)
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective of this rank, and the scores."""
+        """Return the objective of this process, and the scores."""
         return finish(self.formula, self.bags(batch.features), batch)
 
 
@@ -93,10 +93,10 @@ class Formula(nn.Module):
         loss: Loss,
         tables: list[ShardedTable],
         shape: VectorShape,
-        ranks: int,
+        n_processes: int,
     ) -> None:
         super().__init__()
-        self.model, self.layout, self.loss, self.shape, self.ranks = model, layout, loss, shape, ranks
+        self.model, self.layout, self.loss, self.shape, self.n_processes = model, layout, loss, shape, n_processes
         n_fields = len(layout.fields)
         self.bias = nn.Parameter(torch.zeros(shape.outputs))
         shapes = model.field_shapes(n_fields)
@@ -108,12 +108,12 @@ class Formula(nn.Module):
         self._order: torch.Tensor | None = None
 
     def forward(self, pooled: KeyedTensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective of this rank, whose mean over ranks is that of the step, and the scores."""
+        """Return the objective of this process, whose mean over processes is that of the step, and the scores."""
         vectors = self._units(pooled)
         scores = self.scores(vectors)
         losses = row_losses(self.loss, scores, batch.y)
-        objective = (self.ranks / batch.total.clamp_min(1e-30)) * (batch.weight * losses).sum()
-        return (objective + self.ranks * self._penalty(vectors, batch.shares)).sum(), torch.cat(
+        objective = (self.n_processes / batch.total.clamp_min(1e-30)) * (batch.weight * losses).sum()
+        return (objective + self.n_processes * self._penalty(vectors, batch.shares)).sum(), torch.cat(
             [losses.detach().unsqueeze(-1), scores.detach().reshape(len(losses), -1)], 1
         )
 
@@ -157,7 +157,7 @@ class Formula(nn.Module):
 
 
 class ParallelModel:
-    """A model whose tables are divided among ranks.
+    """A model whose tables are divided among processes.
 
     Parameters
     ----------
@@ -165,10 +165,10 @@ class ParallelModel:
         What to train.
     groups : list of lists of Group
         Penalties: for each field, groups that cover its features in order.
-    ranks : Ranks
+    processes : Processes
         The processes.
     batch_size : int
-        Rows of all ranks in a step.
+        Rows of all processes in a step.
     optimizer : {"adagrad", "rowwise-adagrad", "adam"}
         The optimizer of large tables, fused into the backward pass.
     averaged : bool
@@ -181,26 +181,26 @@ class ParallelModel:
         layout: SlotLayout,
         loss: Loss,
         groups: list[list[Group]],
-        ranks: Ranks,
+        processes: Processes,
         batch_size: int,
         optimizer: str = "adagrad",
         averaged: bool = False,
     ) -> None:
-        check_optimizer(optimizer, ranks.device.type)
-        self.model, self.layout, self.loss, self.groups, self.ranks = model, layout, loss, groups, ranks
+        check_optimizer(optimizer, processes.device.type)
+        self.model, self.layout, self.loss, self.groups, self.processes = model, layout, loss, groups, processes
         self.shape = VectorShape(loss.n_outputs, model.width(len(layout.fields)))
         self.tables = make_tables(layout, groups, self.shape)
         self.batch_size = batch_size
-        self.rows_per_rank = -(-batch_size // ranks.size)
-        module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
+        self.rows_per_process = -(-batch_size // processes.count)
+        module = ProcessModel(model, layout, loss, self.tables, self.shape, processes.count)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
         share = share_beside_averages(optimizer) if averaged else 1.0
-        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks, share)
-        self.parallel = shard(module, self.plan, ranks)
+        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_process, processes, share)
+        self.parallel = shard(module, self.plan, processes)
         self.formula: Formula = self.parallel.module.formula
         self.penalties = np.zeros((4, sum(map(len, groups))))
         """Those of all groups: L2 of vectors, of coordinates for products of three, of linear weights; smoothness."""
-        self.formula.l2 = self.formula.l2.to(ranks.device)
+        self.formula.l2 = self.formula.l2.to(processes.device)
         weights = {name.split(".")[-2]: p for name, p in self.parallel.named_parameters() if name.startswith("bags.")}
         self.small = {table.name: weights[table.name] for table in self.tables if table.small}
         self.dense = DenseOptimizer(self.tables, self.small, self.groups, self.formula, self.shape, model)
@@ -221,7 +221,7 @@ class ParallelModel:
         self.parallel.fused_optimizer.step()  # which only hands over the rate
 
     def step(self, batch: Batch) -> torch.Tensor:
-        """Take a step; return losses and scores of the rows of this rank before it."""
+        """Take a step; return losses and scores of the rows of this process before it."""
         self.dense.zero_grad()
         objective, measured = self.parallel(batch)
         objective.backward()
@@ -229,28 +229,28 @@ class ParallelModel:
         return measured
 
     def evaluate(self, batch: Batch) -> torch.Tensor:
-        """Losses and scores of the rows of this rank; all ranks must call it."""
+        """Losses and scores of the rows of this process; all processes must call it."""
         with torch.no_grad():
             return self.parallel(batch)[1]
 
     def scores(self, slots: Slots) -> Float32Array:
-        """Scores of the rows of this rank; all ranks must call it, with the same number of rows."""
+        """Scores of the rows of this process; all processes must call it, with the same number of rows."""
         maker = self.batch_maker(tuple(np.ones(field.n_features) for field in self.layout.fields), 1)
         features, shares = maker.features(slots)
         ones = torch.ones(len(slots))
-        batch = Batch(features, ones, ones, torch.from_numpy(shares), torch.ones(1)).to(self.ranks.device)
+        batch = Batch(features, ones, ones, torch.from_numpy(shares), torch.ones(1)).to(self.processes.device)
         scores = self.evaluate(batch)[:, 1:].cpu().numpy()
         return scores[:, 0] if self.shape.outputs == 1 else scores
 
     def local_rows(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Yield field, first and last row, and the vectors of every part of a table that this rank keeps.
+        """Yield field, first and last row, and the vectors of every part of a table that this process keeps.
 
-        Rank 0 keeps the small tables, which are on all ranks.
+        Process 0 keeps the small tables, which are on all processes.
         """
         state = self.parallel.state_dict()
         for f, table in enumerate(self.tables):
             if table.small:
-                if self.ranks.first:
+                if self.processes.first:
                     yield f, 0, table.rows, self.small[table.name].detach()
                 continue
             for local in state[f"bags.embedding_bags.{table.name}.weight"].local_shards():
@@ -259,7 +259,7 @@ class ParallelModel:
                     yield f, first, first + len(local.tensor), local.tensor
 
     def initialize(self, seed: int, start: float | FloatArray) -> None:
-        """Set initial values, which do not depend on the number of ranks."""
+        """Set initial values, which do not depend on the number of processes."""
         n_fields, width = len(self.layout.fields), self.shape.width
         pace, third, sizes = pace_of(n_fields), self.model.third, self.model.vector_sizes(n_fields)
         scale = np.full(width, 0.1 * np.sqrt(pace / self.model.part_size(n_fields)), np.float32)
@@ -278,8 +278,8 @@ class ParallelModel:
         )
 
     def own_parts(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-        """Yield the parts of tables in this process, as `local_rows`; small tables on every rank."""
-        if not self.ranks.first:
+        """Yield the parts of tables in this process, as `local_rows`; small tables on every process."""
+        if not self.processes.first:
             for f, table in enumerate(self.tables):
                 if table.small:
                     yield f, 0, table.rows, self.small[table.name].detach()
@@ -293,7 +293,7 @@ class ParallelModel:
         drawn = rng.standard_normal((end - first, self.shape.outputs, self.shape.width), np.float32).transpose(1, 0, 2)
         factors = torch.from_numpy(drawn[:, begin - first :] * scale)
         factors[..., size:] = 0.0
-        return self.shape.join(factors, torch.zeros(shape[0], end - begin)).to(self.ranks.device)
+        return self.shape.join(factors, torch.zeros(shape[0], end - begin)).to(self.processes.device)
 
     def set_between(self, params: dict[str, Float32Array]) -> None:
         """Set the bias and the parameters between fields, with a first axis for outputs."""
@@ -308,7 +308,7 @@ class ParallelModel:
         return arrays if self.shape.outputs > 1 else {name: values[0] for name, values in arrays.items()}
 
 
-# Moving averages of tables that are divided among ranks.
+# Moving averages of tables that are divided among processes.
 
 # How often in an epoch. The backward pass updates large tables, so that averages are not taken step by step; between
 # two times, the average of the CPU engine moves by an eighth of its way.
@@ -316,7 +316,7 @@ TIMES = 16
 
 
 class Averages:
-    """The averages of `Training.average`, over about half an epoch: a second copy of the tables on each rank.
+    """The averages of `Training.average`, over about half an epoch: a second copy of the tables on each process.
 
     Parameters
     ----------
@@ -389,14 +389,14 @@ def _pairs(values: Any, average: Any) -> list[tuple[torch.Tensor, torch.Tensor]]
     return [(mine.tensor.detach(), its.tensor) for mine, its in parts]
 
 
-# Penalties that adapt to what was learned, for tables that are divided among ranks.
+# Penalties that adapt to what was learned, for tables that are divided among processes.
 
 
 def adapt_penalties(model: ParallelModel, dispersion: float) -> None:
     """Set the penalties of the next epoch as `AdaptivePenalties` does: larger for groups of short vectors."""
     flat = [group for parts in model.groups for group in parts]
     sizes = np.array([max(1, group.size) for group in flat], np.float64) * model.shape.outputs
-    squares = model.ranks.sums(_squares(model)) / sizes
+    squares = model.processes.sums(_squares(model)) / sizes
     parts = (model.shape.width - model.model.third) // model.model.part_size(len(model.layout.fields))
     length, length_third = math.sqrt(parts) * np.sqrt(squares[0]), np.sqrt(squares[1])
     third = np.array([group.l2 if group.l2_third is None else group.l2_third for group in flat])

@@ -1,4 +1,4 @@
-"""The optimizer of what is on all ranks: small tables with their penalties, the bias, parameters between fields."""
+"""The optimizer of what is on all processes: small tables with their penalties, the bias, parameters between fields."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _EMPTY = scipy.sparse.csr_array((0, 0), dtype=np.float32)
 
 
 class DenseOptimizer:
-    """Lazy AdamW as in the CPU engine: a step changes the features that are active on some rank.
+    """Lazy AdamW as in the CPU engine: a step changes the features that are active on some process.
 
-    Gradients are the means over ranks already, so that all ranks take the same step.
+    Gradients are the means over processes already, so that all processes take the same step.
 
     Parameters
     ----------

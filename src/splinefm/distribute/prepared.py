@@ -12,7 +12,7 @@ import pyarrow as pa
 from splinefm._arrays import FloatArray
 from splinefm._files import replacing
 from splinefm.distribute.checkpoints import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
-from splinefm.distribute.processes import Ranks
+from splinefm.distribute.processes import Processes
 from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
 from splinefm.distribute.wire import Mismatch, from_bytes, to_bytes
@@ -20,41 +20,42 @@ from splinefm.encode.encoder import CHUNK
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.train.rows import ValidationSample
 
-# The most validation rows of all ranks.
+# The most validation rows of all processes.
 VALIDATION_ROWS = 1_000_000
 STATISTICS = "statistics.bin"
-# The checksums of the statistics and of the validation rows of all ranks. It is written last: with it, all are there.
+# The checksums of the statistics and of the validation rows of all processes. It is written last: with it, all are
+# there.
 MANIFEST = "prepared.json"
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The statistics of all rows, and the validation rows of this rank."""
+    """The statistics of all rows, and the validation rows of this process."""
 
     statistics: ShareStatistics
     sample: ValidationSample
 
     @property
     def n_rows(self) -> int:
-        """Training rows of all ranks."""
+        """Training rows of all processes."""
         return self.statistics.n_rows - self.statistics.validation_rows(VALIDATION_ROWS)
 
 
-def prepare(rows: ParquetRows, scan: Scan, ranks: Ranks, folder: Path, threads: int, again: bool) -> Prepared:
+def prepare(rows: ParquetRows, scan: Scan, processes: Processes, folder: Path, threads: int, again: bool) -> Prepared:
     """Read all rows once, or use what an interrupted run has read `again`."""
-    if again and ranks.largest([float((folder / MANIFEST).is_file())])[0]:
-        with ranks.together():
-            return _restored(scan, ranks, folder, threads)
+    if again and processes.largest([float((folder / MANIFEST).is_file())])[0]:
+        with processes.together():
+            return _restored(scan, processes, folder, threads)
     sample = ValidationSample(scan.validation, scan.seed, VALIDATION_ROWS)
-    with ranks.together():
-        own = collect_statistics(rows, scan, ranks.rank, ranks.size, threads=threads, keep=sample)
-    whole = _merged(own, ranks, rows.n_rows, threads)
+    with processes.together():
+        own = collect_statistics(rows, scan, processes.index, processes.count, threads=threads, keep=sample)
+    whole = _merged(own, processes, rows.n_rows, threads)
     sample.share = whole.validation_share(VALIDATION_ROWS)
     sample.parts = [
         (randoms[kept := randoms < sample.share], batch.filter(pa.array(kept))) for randoms, batch in sample.parts
     ]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
-    _keep(whole, sample, ranks, folder)
+    _keep(whole, sample, processes, folder)
     return Prepared(whole, sample)
 
 
@@ -65,49 +66,49 @@ def check_validation(rows: ParquetRows, scan: Scan) -> None:
             raise ValueError(f"in the validation rows: {missing_column_message(name, rows.schema.names)}")
 
 
-def read_validation(rows: ParquetRows, scan: Scan, ranks: Ranks) -> ValidationSample:
-    """Return the rows of this rank of a validation table, or of a sample of a large one."""
+def read_validation(rows: ParquetRows, scan: Scan, processes: Processes) -> ValidationSample:
+    """Return the rows of this process of a validation table, or of a sample of a large one."""
     share = 1.0
     while share * rows.n_rows > VALIDATION_ROWS:
         share /= 2.0
     sample = ValidationSample(share, scan.seed, rows.n_rows)
-    first, end = (rows.n_rows * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
+    first, end = (rows.n_rows * process // processes.count for process in (processes.index, processes.index + 1))
     for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
         sample.add(first, batch)
         first += batch.num_rows
     return sample
 
 
-def _merged(own: ShareStatistics, ranks: Ranks, n_rows: int, threads: int) -> ShareStatistics:
+def _merged(own: ShareStatistics, processes: Processes, n_rows: int, threads: int) -> ShareStatistics:
     """Merge the statistics of neighbors, in a tree, and hand out those of all."""
     distance = 1
-    while distance < ranks.size:
-        if ranks.rank % (2 * distance) == distance:
-            ranks.send(to_bytes(own), ranks.rank - distance)
-        elif ranks.rank % (2 * distance) == 0 and ranks.rank + distance < ranks.size:
-            other = from_bytes(ranks.receive(ranks.rank + distance), own.scan, threads)
+    while distance < processes.count:
+        if processes.index % (2 * distance) == distance:
+            processes.send(to_bytes(own), processes.index - distance)
+        elif processes.index % (2 * distance) == 0 and processes.index + distance < processes.count:
+            other = from_bytes(processes.receive(processes.index + distance), own.scan, threads)
             own = merge_statistics([own, other])
         distance *= 2
-    with ranks.together():
-        if ranks.first:
+    with processes.together():
+        if processes.first:
             merge_statistics([own], n_rows)
-    data = ranks.broadcast(to_bytes(own) if ranks.first else None)
-    return own if ranks.first else from_bytes(data, own.scan, threads)
+    data = processes.broadcast(to_bytes(own) if processes.first else None)
+    return own if processes.first else from_bytes(data, own.scan, threads)
 
 
-def _keep(whole: ShareStatistics, sample: ValidationSample, ranks: Ranks, folder: Path) -> None:
+def _keep(whole: ShareStatistics, sample: ValidationSample, processes: Processes, folder: Path) -> None:
     """Write the validation rows, then the statistics, then the checksums of both."""
-    with ranks.together():
-        if ranks.first:  # that of another run does not belong to what is written now
+    with processes.together():
+        if processes.first:  # that of another run does not belong to what is written now
             (folder / MANIFEST).unlink(missing_ok=True)
-    own = folder / f"validation-{ranks.rank:05}.arrow"
+    own = folder / f"validation-{processes.index:05}.arrow"
     digest = ""
-    with ranks.together():
+    with processes.together():
         _write_rows(own, sample)
         digest = file_digest(own)
-    gathered = ranks.gather(json.dumps([own.name, digest]).encode())
-    with ranks.together():
-        if ranks.first:
+    gathered = processes.gather(json.dumps([own.name, digest]).encode())
+    with processes.together():
+        if processes.first:
             files = dict(json.loads(data) for data in gathered)
             for path in set(folder.glob("validation-*.arrow")) - {folder / name for name in files}:
                 path.unlink()
@@ -127,10 +128,10 @@ def _write_rows(path: Path, sample: ValidationSample) -> None:
                     writer.write_batch(batch)
 
 
-def _restored(scan: Scan, ranks: Ranks, folder: Path, threads: int) -> Prepared:
-    """Return what an interrupted run has written; every rank verifies what it reads."""
+def _restored(scan: Scan, processes: Processes, folder: Path, threads: int) -> Prepared:
+    """Return what an interrupted run has written; every process verifies what it reads."""
     files = _read_manifest(folder)
-    names = sorted(name for name in files if name != STATISTICS)[ranks.rank :: ranks.size]
+    names = sorted(name for name in files if name != STATISTICS)[processes.index :: processes.count]
     try:
         check_files(folder, {name: files[name] for name in (STATISTICS, *names)})
     except DamagedCheckpoint as error:
@@ -143,7 +144,7 @@ def _restored(scan: Scan, ranks: Ranks, folder: Path, threads: int) -> Prepared:
         ) from error
     sample = ValidationSample(whole.validation_share(VALIDATION_ROWS), scan.seed, VALIDATION_ROWS)
     for name in names:
-        if data := (folder / name).read_bytes():  # a rank may have had no validation rows
+        if data := (folder / name).read_bytes():  # a process may have had no validation rows
             with pa.ipc.open_stream(data) as reader:
                 sample.parts += [_without_randoms(batch) for batch in reader]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)

@@ -29,7 +29,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from splinefm._arrays import FloatArray
 
-# Termination: SIGTERM, upon which all ranks write a checkpoint and end.
+# Termination: SIGTERM, upon which all processes write a checkpoint and end.
 
 EXIT_CODE = 128 + signal.SIGTERM
 
@@ -41,8 +41,8 @@ class Terminated(Exception):
 class Termination:
     """Whether this process got SIGTERM.
 
-    While steps are taken, the signal is noted, and the ranks agree on the step after which they end. Before and after
-    that, it raises `Terminated` at once.
+    While steps are taken, the signal is noted, and the processes agree on the step after which they end. Before and
+    after that, it raises `Terminated` at once.
 
     Attributes
     ----------
@@ -81,33 +81,33 @@ class Termination:
         self.requested = True
 
 
-# Ranks: the processes of a job, what they tell each other, and how they fail together.
+# Processes: the processes of a job, what they tell each other, and how they fail together.
 
-# Packages whose versions must be the same on all ranks: they compute the numbers, or write what others read.
+# Packages whose versions must be the same on all processes: they compute the numbers, or write what others read.
 PACKAGES = ("numpy", "pyarrow", "torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu")
 FAILED, TOLD, MAX_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
-# torchrun ends all ranks as soon as one of them has, so that others wait for the message of the one that knows.
+# torchrun ends all processes as soon as one of them has, so that others wait for the message of the one that knows.
 PATIENCE = timedelta(seconds=10)
 
 
 class PeerFailed(Exception):
-    """Another rank failed, and has said why."""
+    """Another process failed, and has said why."""
 
 
 class PeerLost(Exception):
-    """Another rank is gone or does not answer; nobody has said why."""
+    """Another process is gone or does not answer; nobody has said why."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
-    """One process of a job, among `size` of them.
+class Processes:
+    """One process of a job, of `count`.
 
     Parameters
     ----------
-    rank, size : int
-        Number of this process, and number of all.
-    local_size : int
-        Processes on this machine.
+    index, count : int
+        The index of this process, from 0, and the number of processes.
+    local_count : int
+        The number of processes on this machine.
     device : torch.device
         Where the tables are.
     group : process group
@@ -116,47 +116,47 @@ class Ranks:
         How long to wait for a message.
     """
 
-    rank: int
-    size: int
-    local_size: int
+    index: int
+    count: int
+    local_count: int
     device: torch.device
     group: Any
     timeout: timedelta
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0."""
-        return self.rank == 0
+        """Whether this is process 0."""
+        return self.index == 0
 
     def sums(self, values: Sequence[float] | FloatArray) -> FloatArray:
-        """Sums over ranks."""
+        """Sums over processes."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
     def largest(self, values: Sequence[float] | FloatArray) -> FloatArray:
-        """Maxima over ranks."""
+        """Maxima over processes."""
         return self._reduced(values, dist.ReduceOp.MAX)
 
     def _reduced(self, values: Sequence[float] | FloatArray, operation: Any) -> FloatArray:
         tensor = torch.tensor(np.asarray(values, np.float64))
-        if self.size > 1:
+        if self.count > 1:
             dist.all_reduce(tensor, operation, group=self.group)
         return np.asarray(tensor.numpy())
 
     def gather(self, data: bytes) -> list[bytes]:
-        """The messages of all ranks, on all of them."""
-        sizes = np.zeros(self.size)
-        sizes[self.rank] = len(data)
+        """The messages of all processes, on all of them."""
+        sizes = np.zeros(self.count)
+        sizes[self.index] = len(data)
         lengths = self.sums(sizes).astype(int).tolist()
-        return [self.broadcast(data if at == self.rank else None, at, length) for at, length in enumerate(lengths)]
+        return [self.broadcast(data if at == self.index else None, at, length) for at, length in enumerate(lengths)]
 
     def broadcast(self, data: bytes | None, source: int = 0, length: int | None = None) -> bytes:
-        """A message of one rank, on all ranks."""
-        if self.size == 1:
+        """A message of one process, on all processes."""
+        if self.count == 1:
             return data or b""
         if length is None:
-            length = int(self.sums([len(data or b"") if self.rank == source else 0])[0])
+            length = int(self.sums([len(data or b"") if self.index == source else 0])[0])
         buffer = torch.empty(length, dtype=torch.uint8)
-        if self.rank == source:
+        if self.index == source:
             buffer[:] = torch.frombuffer(bytearray(data or b""), dtype=torch.uint8) if length else buffer
         for at in range(0, length, MAX_BYTES):
             dist.broadcast(buffer[at : at + MAX_BYTES], source, group=self.group)
@@ -179,12 +179,12 @@ class Ranks:
         return buffer.numpy().tobytes()
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
+        """Wait for all processes."""
         self.sums([0.0])
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Work without messages: if it fails on a rank, that rank raises its error, and all others `PeerFailed`."""
+        """Work without messages: a process on which it fails raises its error, all others raise `PeerFailed`."""
         failure: Exception | None = None
         try:
             yield
@@ -194,24 +194,24 @@ class Ranks:
         if failure is not None:
             raise failure
         if len(failed):
-            raise PeerFailed(f"rank {failed[0]} failed")
+            raise PeerFailed(f"process {failed[0]} failed")
 
     def _flags(self, flag: bool) -> FloatArray:
-        flags = np.zeros(self.size)
-        flags[self.rank] = flag
+        flags = np.zeros(self.count)
+        flags[self.index] = flag
         return self.sums(flags)
 
     def check_same(self, facts: Mapping[str, str], what: str) -> None:
-        """Raise on rank 0 if another rank has other facts, and `PeerFailed` on the others."""
+        """Raise on process 0 if another process has other facts, and `PeerFailed` on the others."""
         everyone = [json.loads(data) for data in self.gather(json.dumps(dict(facts)).encode())]
         with self.together():
-            for rank, theirs in enumerate(everyone):
+            for process, theirs in enumerate(everyone):
                 different = [name for name in facts if theirs.get(name) != facts[name]]
                 if self.first and different:
                     name = different[0]
                     raise ValueError(
-                        f"{what} differ: {name} is {theirs.get(name)} on rank {rank} and {facts[name]} on rank 0; "
-                        "all ranks need the same"
+                        f"{what} differ: {name} is {theirs.get(name)} on process {process} and {facts[name]} on "
+                        "process 0; all processes need the same"
                     )
 
 
@@ -232,13 +232,13 @@ def digest(*texts: str) -> str:
 
 
 @contextmanager
-def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
+def join(timeout: float, device: str | None = None) -> Iterator[Processes]:
     """Join the job that torchrun started; without torchrun, be its only process.
 
     Parameters
     ----------
     timeout : float
-        Seconds to wait for a message of another rank.
+        Seconds to wait for a message of another process.
     device : {"cpu", "cuda"}, optional
         Where the tables are; by default, on GPUs if there are any.
     """
@@ -254,16 +254,16 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
     dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=limit)
     try:
         group = dist.new_group(backend="gloo", timeout=limit) if on_gpu else dist.group.WORLD
-        ranks = Ranks(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group, limit)
-        ranks.check_same(versions(), "versions")
-        yield ranks
+        processes = Processes(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group, limit)
+        processes.check_same(versions(), "versions")
+        yield processes
     finally:
         if sys.exc_info()[0] is None:  # otherwise, the others may not answer
             dist.destroy_process_group()
 
 
 def _find_device(device: str | None) -> torch.device:
-    """Return the device of this rank."""
+    """Return the device of this process."""
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if chosen not in ("cpu", "cuda"):
         raise ValueError(f"device must be cpu or cuda, got {chosen!r}")
@@ -277,7 +277,7 @@ def _find_device(device: str | None) -> torch.device:
 
 
 def _open_store(timeout: timedelta) -> tuple[Any, int, int]:
-    """Return the store of torchrun, the number of this rank and the number of all.
+    """Return the store of torchrun, the number of this process and the number of all.
 
     When torchrun starts its processes again, it may keep the store, with the addresses of those that are gone. So every
     start has names of its own there.
@@ -288,28 +288,28 @@ def _open_store(timeout: timedelta) -> tuple[Any, int, int]:
     return dist.PrefixStore(f"splinefm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store), rank, size
 
 
-def run_together(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:
-    """Run a job on this rank. What other ranks have to say about a failure is left to them.
+def run_together(job: Callable[[Processes], None], timeout: float, device: str | None = None) -> None:
+    """Run a job on this process. What other processes have to say about a failure is left to them.
 
     Raises
     ------
     PeerFailed
-        Another rank failed and says why.
+        Another process failed and says why.
     PeerLost
-        Another rank is gone, or did not answer in time.
+        Another process is gone, or did not answer in time.
     Terminated
         SIGTERM ended the run.
     """
     try:
-        with quiet(), join(timeout, device) as ranks:
-            job(ranks)
-    except (PeerFailed, PeerLost, Terminated):  # all ranks get the signal
+        with quiet(), join(timeout, device) as processes:
+            job(processes)
+    except (PeerFailed, PeerLost, Terminated):  # all processes get the signal
         raise
     except Exception as error:
         if not _is_lost(error):
             if _is_first_to_fail():
                 raise
-            raise PeerFailed(str(error)) from error  # all ranks know it, and one is enough to say it
+            raise PeerFailed(str(error)) from error  # all processes know it, and one is enough to say it
         if _failure_is_told():
             raise PeerFailed(str(error)) from error
         raise PeerLost(_lost_message(error, timeout)) from error
@@ -336,7 +336,7 @@ def _store() -> Any:
 
 
 def _is_first_to_fail() -> bool:
-    """Say in the store that this rank reports its error; return whether it is the first one."""
+    """Say in the store that this process reports its error; return whether it is the first one."""
     if not dist.is_initialized():
         return True
     try:
@@ -346,12 +346,12 @@ def _is_first_to_fail() -> bool:
 
 
 def say_told() -> None:
-    """Let the other ranks end: this one has printed what is wrong."""
+    """Let the other processes end: this one has printed what is wrong."""
     _try_store(lambda store: store.add(TOLD, 1))
 
 
 def wait_until_told() -> None:
-    """Wait until another rank has printed what is wrong, but not for long."""
+    """Wait until another process has printed what is wrong, but not for long."""
     _try_store(lambda store: store.wait([TOLD], PATIENCE))
 
 
@@ -364,14 +364,14 @@ def _try_store(use: Callable[[Any], object]) -> None:
 
 def _failure_is_told() -> bool:
     try:
-        _store().wait([FAILED], timedelta(seconds=2))  # the other rank may be about to say it
+        _store().wait([FAILED], timedelta(seconds=2))  # the other process may be about to say it
     except Exception:
         return False
     return True
 
 
-# Words of the network's errors, which torch raises as plain RuntimeErrors. A rank that was stopped and goes on too late
-# finds its connections closed.
+# Words of the network's errors, which torch raises as plain RuntimeErrors. A process that was stopped and goes on too
+# late finds its connections closed.
 _NETWORK = (
     "gloo",
     "NCCL",
@@ -385,7 +385,7 @@ _NETWORK = (
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether an error is of the network: another rank closed its connection, or does not answer."""
+    """Whether an error is of the network: another process closed its connection, or does not answer."""
     if isinstance(error, dcp.CheckpointException):
         return any(_is_lost(failure) for failure, _ in error.failures.values())
     return isinstance(error, dist.DistError) or (
@@ -395,27 +395,29 @@ def _is_lost(error: BaseException) -> bool:
 
 def _lost_message(error: Exception, timeout: float) -> str:
     if "imed out" in str(error) or "imeout" in str(error):
-        return f"another rank has not answered for {timeout:g} seconds (--timeout); it hangs, or its data take longer"
-    return "lost the connection to another rank, which may have been killed; see its messages"
+        return (
+            f"another process has not answered for {timeout:g} seconds (--timeout); it hangs, or its data take longer"
+        )
+    return "lost the connection to another process, which may have been killed; see its messages"
 
 
-# Launch: start the ranks of one machine under torchrun, and start them again if one dies.
+# Launch: start the processes of one machine under torchrun, and start them again if one dies.
 
-# How long ranks may write their last checkpoint after SIGTERM before they are killed.
+# How long processes may write their last checkpoint after SIGTERM before they are killed.
 SHUTDOWN_SECONDS = 300
 
 
-def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
-    """Run `python -m splinefm.distribute` with some arguments on every rank; return the exit code.
+def launch(arguments: Sequence[str], n_processes: int, max_restarts: int = 0) -> int:
+    """Run `python -m splinefm.distribute` with some arguments on every process; return the exit code.
 
     It is what `torchrun --standalone --nproc-per-node RANKS --max-restarts N -m splinefm.distribute` does, without the
-    report that torchrun adds to the message of a rank that failed.
+    report that torchrun adds to the message of a process that failed.
     """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=ranks,
+        nproc_per_node=n_processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
@@ -426,7 +428,7 @@ def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
     command = [sys.executable, "-m", "splinefm.distribute", *arguments]
     try:
         elastic_launch(config, command[0])(*command[1:])
-    except SignalException as stop:  # the ranks got the signal too, and have said what they leave
+    except SignalException as stop:  # the processes got the signal too, and have said what they leave
         return 128 + int(stop.sigval)
     except ChildFailedError as error:
         return max((failure.exitcode for failure in error.failures.values()), default=1) if error.failures else 1

@@ -1,4 +1,4 @@
-"""Results: the tables of all ranks as an ordinary model file, piece by piece, and back."""
+"""Results: the tables of all processes as an ordinary model file, piece by piece, and back."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ Piece = tuple[int, Float32Array, Float32Array]
 def write_result(
     out: Path, sharded: bool, head: Fitted, model: ParallelModel, before: Callable[[str], None] | None = None
 ) -> None:
-    """Write the model of all ranks: to a file, by rank 0, or to a folder, where every rank writes what it has.
+    """Write the model of all processes: to a file, by process 0, or to a folder, by all of them.
 
-    Rank 0 calls `before` with the identity of the model before it replaces an older one.
+    Process 0 calls `before` with the identity of the model before it replaces an older one.
     """
-    ranks = model.ranks
+    processes = model.processes
     if not sharded:
         pieces = pieces_for_first(model)
-        if ranks.first:  # if it fails, so do the others, which cannot send any more
+        if processes.first:  # if it fails, so do the others, which cannot send any more
             write_model(out, head, pieces, before)
         else:
             for _ in pieces:
                 pass
-        ranks.barrier()
+        processes.barrier()
         return
-    with ranks.together():
-        save = begin_shards(out) if ranks.first else ""
-    save = ranks.broadcast(save.encode()).decode()
-    with removing_parts(out, save) if ranks.first else nullcontext():
-        with ranks.together():
+    with processes.together():
+        save = begin_shards(out) if processes.first else ""
+    save = processes.broadcast(save.encode()).decode()
+    with removing_parts(out, save) if processes.first else nullcontext():
+        with processes.together():
             ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
-            entry = write_shard(out, save, ranks.rank, ranges, head, own_pieces(model)).to_dict() if ranges else None
-        entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
-        with ranks.together():
-            if ranks.first:
+            entry = (
+                write_shard(out, save, processes.index, ranges, head, own_pieces(model)).to_dict() if ranges else None
+            )
+        entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
+        with processes.together():
+            if processes.first:
                 found = [Entry.from_dict(entry) for entry in entries if entry is not None]
                 finish_shards(out, save, head, found, before)
 
@@ -119,17 +121,17 @@ def open_old(path: str | Path) -> OldModel:
     if members > 1:
         raise ValueError(
             f"a model with members={members} is the mean of several fits, which one machine updates: update it there, "
-            f"{for_reader('with sf.update_model', 'without --ranks')}"
+            f"{for_reader('with sf.update_model', 'without --processes')}"
         )
     return old
 
 
 def pieces_for_first(model: ParallelModel) -> Iterator[Piece]:
-    """Yield the features of all tables in order on rank 0; other ranks send theirs, and get nothing.
+    """Yield the features of all tables in order on process 0; other processes send theirs, and get nothing.
 
-    No rank holds more than a piece of what others have.
+    No process holds more than a piece of what others have.
     """
-    ranks = model.ranks
+    processes = model.processes
     own = {(f, begin): (begin, vectors) for f, begin, _, vectors in model.local_rows()}
     for f, table in enumerate(model.tables):
         places = [(0, table.rows, 0)] if table.small else sorted(model.plan.places[table.name])
@@ -137,19 +139,19 @@ def pieces_for_first(model: ParallelModel) -> Iterator[Piece]:
             for at in range(first, last, PIECE_ROWS):
                 stop = min(at + PIECE_ROWS, last)
                 rows = torch.empty(stop - at, table.dim)
-                if owner == ranks.rank:
+                if owner == processes.index:
                     begin, vectors = own[f, first]
                     rows = vectors[at - begin : stop - begin].cpu()
-                if owner and ranks.rank == owner:
-                    dist.send(rows.contiguous(), 0, group=ranks.group)
-                if ranks.first:
+                if owner and processes.index == owner:
+                    dist.send(rows.contiguous(), 0, group=processes.group)
+                if processes.first:
                     if owner:
-                        dist.recv(rows, owner, group=ranks.group)
+                        dist.recv(rows, owner, group=processes.group)
                     yield as_piece(model, f, at, rows)
 
 
 def own_pieces(model: ParallelModel) -> Iterator[Piece]:
-    """Yield the features that this rank keeps, in order."""
+    """Yield the features that this process keeps, in order."""
     for f, begin, end, vectors in sorted(model.local_rows(), key=lambda part: part[:2]):
         for at in range(begin, end, PIECE_ROWS):
             yield as_piece(model, f, at, vectors[at - begin : min(at + PIECE_ROWS, end) - begin].cpu())

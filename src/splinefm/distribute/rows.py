@@ -101,12 +101,12 @@ class ParquetRows:
             raise ValueError(f"rows {begin:,} to {end:,} are not among the {self.n_rows:,} rows of the files")
         return make_table(self.schema, end - begin, partial(self._read, begin, end))
 
-    def check_ranks(self, ranks: int) -> None:
+    def check_processes(self, n_processes: int) -> None:
         """Raise if there are fewer rows than processes: one would have nothing to do."""
-        if self.n_rows < ranks:
+        if self.n_rows < n_processes:
             raise ValueError(
-                f"{self.n_rows:,} rows cannot be divided among {ranks:,} ranks, because every rank needs a row; "
-                "start fewer ranks, or check the files"
+                f"{self.n_rows:,} rows cannot be divided among {n_processes:,} processes, because every "
+                "process needs a row; start fewer processes, or check the files"
             )
 
     def _read(self, begin: int, stop: int, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -175,54 +175,54 @@ def _samples(path: Path) -> list[Range]:
 
 
 def refuse_other_files(fingerprints: Sequence[str], files: Sequence[Mapping[str, str]]) -> None:
-    """Raise if ranks see other files than rank 0; name a file and all ranks that differ.
+    """Raise if processes see other files than process 0; name a file and all processes that differ.
 
     Parameters
     ----------
     fingerprints : sequence of str
-        Those of the rows of every rank.
+        Those of the rows of every process.
     files : sequence of mappings
-        Names of the files of every rank, and checksums of their contents.
+        Names of the files of every process, and checksums of their contents.
     """
     if len(set(fingerprints)) <= 1:
         return
-    advice = "all ranks need the same files: copy them again, or put them where all machines see them"
+    advice = "all processes need the same files: copy them again, or put them where all machines see them"
     for name in dict.fromkeys(name for own in files for name in own):
-        have = [rank for rank, own in enumerate(files) if name in own]
+        have = [process for process, own in enumerate(files) if name in own]
         if len(have) < len(files):
-            lacking = _listed([rank for rank in range(len(files)) if rank not in have])
+            lacking = _listed([process for process in range(len(files)) if process not in have])
             raise ValueError(f"the data differ: {name!r} is on {_listed(have)}, but not on {lacking}; {advice}")
     for name in files[0]:
-        other = [rank for rank, own in enumerate(files) if own[name] != files[0][name]]
+        other = [process for process, own in enumerate(files) if own[name] != files[0][name]]
         if other:
             raise ValueError(
-                f"the data differ: {name!r} has other contents on {_listed(other)} than on rank 0; {advice}"
+                f"the data differ: {name!r} has other contents on {_listed(other)} than on process 0; {advice}"
             )
-    differing = next(rank for rank, fingerprint in enumerate(fingerprints) if fingerprint != fingerprints[0])
+    differing = next(process for process, fingerprint in enumerate(fingerprints) if fingerprint != fingerprints[0])
     raise ValueError(
-        f"the data differ: rank {differing} has the files of rank 0 in another order, or other columns; {advice}"
+        f"the data differ: process {differing} has the files of process 0 in another order, or other columns; {advice}"
     )
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    """Return ranks as text.
+def _listed(processes: Sequence[int]) -> str:
+    """Return processes as text.
 
     Examples
     --------
     >>> _listed([1]), _listed([1, 2, 5])
-    ('rank 1', 'ranks 1, 2 and 5')
+    ('process 1', 'processes 1, 2 and 5')
     """
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    if len(processes) == 1:
+        return f"process {processes[0]}"
+    return f"processes {', '.join(map(str, processes[:-1]))} and {processes[-1]}"
 
 
-# Shares: the rows of an epoch, shuffled and divided among ranks, with positions to resume from.
+# Shares: the rows of an epoch, shuffled and divided among processes, with positions to resume from.
 #
-# The blocks of a table (row groups) have an order that depends on the seed and the epoch only. Ranks take neighboring
-# parts of that order, of the same number of rows up to one. A rank fills a buffer from several blocks at a time and
-# shuffles its rows. A position lists what is left: ranges of rows that no buffer has taken, and the rest of a buffer.
-# It does not depend on the number of ranks, so that any number can continue.
+# The blocks of a table (row groups) have an order that depends on the seed and the epoch only. Processes take
+# neighboring parts of that order, of the same number of rows up to one. A process fills a buffer from several blocks at
+# a time and shuffles its rows. A position lists what is left: ranges of rows that no buffer has taken, and the rest of
+# a buffer. It does not depend on the number of processes, so that any number can continue.
 
 # Rows that are shuffled together, and rows that are read from a block at a time.
 BUFFER_ROWS, READ_ROWS = 131_072, 16_384
@@ -238,7 +238,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """The rows of an epoch that are left; those of all ranks can be merged, and any number of ranks can resume.
+    """The rows of an epoch that are left; those of all processes can be merged, and any number of processes can resume.
 
     Parameters
     ----------
@@ -274,13 +274,13 @@ class Position:
 
     @staticmethod
     def merge(positions: Sequence[Position]) -> Position:
-        """Return what is left on all ranks."""
+        """Return what is left on all processes."""
         if not positions:
             raise ValueError("there are no positions to merge")
         first = positions[0]
         for other in positions[1:]:
             if replace(other, slices=(), ranges=()) != replace(first, slices=(), ranges=()):
-                raise ValueError("positions can be merged only if files, seed and epoch are the same on all ranks")
+                raise ValueError("positions can be merged only if files, seed and epoch are the same on all processes")
         slices = tuple(sorted(item for position in positions for item in position.slices))
         return replace(first, slices=slices, ranges=tuple(sorted(r for p in positions for r in p.ranges)))
 
@@ -338,14 +338,14 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The rows of one rank in one epoch; made by `plan_shares`.
+    """The rows of one process in one epoch; made by `plan_shares`.
 
     Attributes
     ----------
     rows : ParquetRows
-        The rows of all ranks.
+        The rows of all processes.
     position : Position
-        What this rank has to read.
+        What this process has to read.
     """
 
     rows: ParquetRows
@@ -353,7 +353,7 @@ class Share:
 
     @property
     def n_rows(self) -> int:
-        """Rows of this share; those of two ranks differ by at most one."""
+        """Rows of this share; those of two processes differ by at most one."""
         return self.position.n_rows
 
     def buffers(self, columns: Sequence[str], rows: int = BUFFER_ROWS) -> Iterator[Buffer]:
@@ -432,31 +432,31 @@ class _Cursor:
 
 
 def plan_shares(
-    rows: ParquetRows, ranks: int, *, seed: int, epoch: int, position: Position | None = None
+    rows: ParquetRows, n_processes: int, *, seed: int, epoch: int, position: Position | None = None
 ) -> list[Share]:
-    """Divide the rows of an epoch, or those that are left of it, among ranks.
+    """Divide the rows of an epoch, or those that are left of it, among processes.
 
-    Every row is in one share, and shares differ by at most one row. If there are fewer rows than ranks, such as at the
-    end of an epoch, some shares are empty.
+    Every row is in one share, and shares differ by at most one row. If there are fewer rows than processes, such as at
+    the end of an epoch, some shares are empty.
 
     Parameters
     ----------
     rows : ParquetRows
         All rows.
-    ranks : int
+    n_processes : int
         Number of processes.
     seed, epoch : int
         The order of the blocks depends on them, and on nothing else.
     position : Position, optional
-        What is left of the epoch, from any number of ranks; everything by default.
+        What is left of the epoch, from any number of processes; everything by default.
     """
-    if ranks < 1:
-        raise ValueError(f"ranks must be at least 1, got {ranks}")
+    if n_processes < 1:
+        raise ValueError(f"n_processes must be at least 1, got {n_processes}")
     whole = Position(rows.fingerprint, seed, epoch, ranges=rows.blocks) if position is None else position
     _check_position(rows, seed, epoch, whole)
     ordered = replace(whole, ranges=_shuffled(rows, seed, epoch, whole.ranges))
     first = np.concatenate([[0], np.cumsum([_size(item) for item in ordered.items], dtype=np.int64)])
-    bounds = [int(first[-1]) * rank // ranks for rank in range(ranks + 1)]
+    bounds = [int(first[-1]) * process // n_processes for process in range(n_processes + 1)]
     return [Share(rows, _cut(ordered, first, begin, end)) for begin, end in pairwise(bounds)]
 
 

@@ -79,9 +79,9 @@ class Dyadic(Generic[_Part]):
             self._put(level + 1, number // 2, self.join(value, neighbor))
 
 
-# Statistics of a share of a table: what the encoder and the loss are fitted to, the same for any number of ranks.
+# Statistics of a share of a table: what the encoder and the loss are fitted to, the same for any number of processes.
 #
-# The table is divided into blocks of the same number of rows, wherever the row groups are. A rank reads neighboring
+# The table is divided into blocks of the same number of rows, wherever the row groups are. A process reads neighboring
 # blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
 # tree over the blocks, so that the result is the same to the bit, whoever had which block.
 
@@ -91,7 +91,7 @@ HALVINGS = 40
 
 @dataclass(frozen=True)
 class Scan:
-    """What to collect: the same on all ranks.
+    """What to collect: the same on all processes.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Scan:
 
 
 class ShareStatistics:
-    """Statistics of neighboring blocks of a table; those of all ranks are merged into those of the table.
+    """Statistics of neighboring blocks of a table; those of all processes are merged into those of the table.
 
     Parameters
     ----------
@@ -203,7 +203,9 @@ class ShareStatistics:
     def merge(self, other: ShareStatistics) -> None:
         """Add the statistics of the blocks that follow."""
         if other.scan != self.scan:
-            raise ValueError(f"statistics can be merged only if all ranks collect the same; {_difference(self, other)}")
+            raise ValueError(
+                f"statistics can be merged only if all processes collect the same; {_difference(self, other)}"
+            )
         if other.begin == other.end:
             return
         if self.begin == self.end:
@@ -211,7 +213,7 @@ class ShareStatistics:
         if other.begin != self.end:
             raise ValueError(
                 f"statistics of blocks {self.begin} to {self.end - 1} cannot be followed by those of blocks "
-                f"{other.begin} to {other.end - 1}; merge all ranks, in their order, each once"
+                f"{other.begin} to {other.end - 1}; merge all processes, in their order, each once"
             )
         self.counts.merge(other.counts)
         for mine, theirs in zip(self.sketches, other.sketches, strict=True):
@@ -262,19 +264,19 @@ class ShareStatistics:
 
     def _check_whole(self) -> None:
         if self.begin:
-            raise ValueError(f"blocks 0 to {self.begin - 1} are missing; merge the statistics of all ranks")
+            raise ValueError(f"blocks 0 to {self.begin - 1} are missing; merge the statistics of all processes")
 
 
 def collect_statistics(
     rows: ParquetRows,
     scan: Scan,
-    rank: int = 0,
-    ranks: int = 1,
+    process: int = 0,
+    n_processes: int = 1,
     *,
     threads: int | None = None,
     keep: ValidationSample | None = None,
 ) -> ShareStatistics:
-    """Collect the statistics of the share of one rank, in one pass over it.
+    """Collect the statistics of the share of one process, in one pass over it.
 
     Parameters
     ----------
@@ -282,14 +284,14 @@ def collect_statistics(
         All rows.
     scan : Scan
         What to collect.
-    rank, ranks : int
-        Number of this process, from 0, and the number of processes.
+    process, n_processes : int
+        The index of this process, from 0, and the number of processes.
     threads : int, optional
         Columns to read at the same time; all cores by default.
     keep : ValidationSample, optional
         Keeps the rows of this share that are held out; lower its share at the end.
     """
-    begin, end = statistics_blocks(rows.n_rows, rank, ranks, scan.block)
+    begin, end = statistics_blocks(rows.n_rows, process, n_processes, scan.block)
     statistics = ShareStatistics(scan, begin, threads)
     for name in scan.columns:
         if name not in rows.schema.names:
@@ -302,27 +304,27 @@ def collect_statistics(
     return statistics
 
 
-def statistics_blocks(n_rows: int, rank: int, ranks: int, block: int = CHUNK) -> tuple[int, int]:
-    """Return the first block of a rank and the one after its last.
+def statistics_blocks(n_rows: int, process: int, n_processes: int, block: int = CHUNK) -> tuple[int, int]:
+    """Return the first block of a process and the one after its last.
 
     Examples
     --------
-    >>> [statistics_blocks(1000, rank, 3, block=100) for rank in range(3)]
+    >>> [statistics_blocks(1000, process, 3, block=100) for process in range(3)]
     [(0, 3), (3, 6), (6, 10)]
     """
-    if not 0 <= rank < ranks:
-        raise ValueError(f"rank must be from 0 to {ranks - 1}, got {rank}")
+    if not 0 <= process < n_processes:
+        raise ValueError(f"process must be from 0 to {n_processes - 1}, got {process}")
     n_blocks = -(-n_rows // block)
-    return n_blocks * rank // ranks, n_blocks * (rank + 1) // ranks
+    return n_blocks * process // n_processes, n_blocks * (process + 1) // n_processes
 
 
 def merge_statistics(parts: Sequence[ShareStatistics], n_rows: int | None = None) -> ShareStatistics:
-    """Merge the statistics of all ranks, in any order; raise if some are missing.
+    """Merge the statistics of all processes, in any order; raise if some are missing.
 
     Parameters
     ----------
     parts : sequence of ShareStatistics
-        Those of all ranks; the first one by block is changed.
+        Those of all processes; the first one by block is changed.
     n_rows : int, optional
         Rows of the table, to check that nothing is missing at the end.
     """
@@ -340,16 +342,16 @@ def merge_statistics(parts: Sequence[ShareStatistics], n_rows: int | None = None
 def collect_labels(
     rows: ParquetRows,
     target: str,
-    rank: int = 0,
-    ranks: int = 1,
+    process: int = 0,
+    n_processes: int = 1,
     *,
     most: int = 2,
     shares: bool = True,
     block: int = CHUNK,
 ) -> set[Label] | None:
-    """Return the labels in the share of one rank, or None if targets are numbers between 0 and 1 and `shares`.
+    """Return the labels in the share of one process, or None if targets are numbers between 0 and 1 and `shares`.
 
-    The first block of the table decides for numbers, on all ranks. There can be one label more than `most`, so that
+    The first block of the table decides for numbers, on all processes. There can be one label more than `most`, so that
     `merge_labels` raises an error.
     """
     if target not in rows.schema.names:
@@ -358,7 +360,7 @@ def collect_labels(
         first = next(rows.table(0, min(block, rows.n_rows)).chunks([target], block), None)
         if first is not None and holds_shares(first.column(0), target):
             return None
-    begin, end = statistics_blocks(rows.n_rows, rank, ranks, block)
+    begin, end = statistics_blocks(rows.n_rows, process, n_processes, block)
     found: set[Label] = set()
     for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks([target], block):
         found |= distinct_labels(batch.column(0), target)
@@ -368,14 +370,14 @@ def collect_labels(
 
 
 def collect_totals(
-    rows: ParquetRows, source: LabeledTable, rank: int = 0, ranks: int = 1, *, block: int = CHUNK
+    rows: ParquetRows, source: LabeledTable, process: int = 0, n_processes: int = 1, *, block: int = CHUNK
 ) -> FloatArray:
-    """Return the total weight of every class in the share of one rank; those of all ranks are to be added."""
+    """Return the total weight of every class in the share of one process; those of all processes are to be added."""
     columns = [source.target, *filter(None, [source.sample_weight])]
     for name in columns:
         if name not in rows.schema.names:
             raise ValueError(missing_column_message(name, rows.schema.names))
-    begin, end = statistics_blocks(rows.n_rows, rank, ranks, block)
+    begin, end = statistics_blocks(rows.n_rows, process, n_processes, block)
     totals = np.zeros(len(source.classes or (0, 1)))
     for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks(columns, block):
         y, weight = source.targets(batch)
@@ -385,7 +387,7 @@ def collect_totals(
 
 
 def merge_labels(found: Sequence[set[Label] | None], target: str, most: int = 2) -> Classes | None:
-    """Return the classes, given the labels of all ranks; None if targets are numbers between 0 and 1."""
+    """Return the classes, given the labels of all processes; None if targets are numbers between 0 and 1."""
     known = [labels for labels in found if labels is not None]
     return as_classes(set().union(*known), target, most) if known else None
 

@@ -19,15 +19,15 @@ from torchrec.optim import RowWiseAdagrad
 
 from splinefm._memory import free_memory
 from splinefm._wording import in_bytes
-from splinefm.distribute.processes import Ranks
+from splinefm.distribute.processes import Processes
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.optimizers import Group
 
-# Tables up to this size are on all ranks: their gradients are then smaller than the vectors of a batch would be.
+# Tables up to this size are on all processes: their gradients are then smaller than the vectors of a batch would be.
 SMALL_ROWS = 1024
 # Smoothed tables can be larger, because smoothness needs neighbors.
 SMOOTH_BYTES = 1 << 24
-# The most ranks on which a large table is divided by rows, whether it fits on one rank or not.
+# The most processes on which a large table is divided by rows, whether it fits on one process or not.
 MAX_BY_ROWS = 8
 # The share of free memory that the planner leaves for batches, the encoder and checkpoints.
 RESERVED = 0.2
@@ -41,7 +41,7 @@ STATE = {"adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 
 
 class ShardedTable(NamedTuple):
-    """The table of a field: `rows` vectors of `dim` numbers, on all ranks if it is small."""
+    """The table of a field: `rows` vectors of `dim` numbers, on all processes if it is small."""
 
     name: str
     rows: int
@@ -129,7 +129,7 @@ class Place(NamedTuple):
 
     first: int
     last: int
-    rank: int
+    process: int
 
 
 class Plan(NamedTuple):
@@ -145,58 +145,60 @@ def make_plan(
     tables: list[ShardedTable],
     names: tuple[str, ...],
     batch_size: int,
-    ranks: Ranks,
+    processes: Processes,
     share: float = 1.0,
 ) -> Plan:
-    """Let TorchRec's planner shard the tables, by a `share` of the free memory of the poorest rank.
+    """Let TorchRec's planner shard the tables, by a `share` of the free memory of the poorest process.
 
     Raises
     ------
     ValueError
         If the tables do not fit.
     """
-    free = torch.cuda.mem_get_info()[0] if ranks.device.type == "cuda" else free_memory() // ranks.local_size
-    least = int(-ranks.largest([-float(free)])[0])
-    planner = _planner(tables, batch_size, ranks, int(share * least))
+    free = torch.cuda.mem_get_info()[0] if processes.device.type == "cuda" else free_memory() // processes.local_count
+    least = int(-processes.largest([-float(free)])[0])
+    planner = _planner(tables, batch_size, processes, int(share * least))
     plan = None
-    with ranks.together():
-        if ranks.first:
+    with processes.together():
+        if processes.first:
             try:
                 plan = planner.plan(module, [_Sharder()])
             except PlannerError as error:
-                raise ValueError(_too_large(tables, names, ranks, least, share < 1.0)) from error
-    plan = _shared_plan(plan, ranks)
+                raise ValueError(_too_large(tables, names, processes, least, share < 1.0)) from error
+    plan = _shared_plan(plan, processes)
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
 
-def _kinds(large: bool, ranks: int) -> list[str]:
-    """How a table may be divided; `large` if it would leave the memory of ranks uneven.
+def _kinds(large: bool, n_processes: int) -> list[str]:
+    """How a table may be divided; `large` if it would leave the memory of processes uneven.
 
-    By rows, every rank sends a vector for each row of every other rank: more, the more ranks there are. On few ranks,
-    even memory is worth it; on many, the planner decides: see docs/scale.md.
+    By rows, every process sends a vector for each row of every other process, so that traffic grows with their number.
+    With few processes, even memory is worth it; with many, the planner decides: see docs/scale.md.
     """
-    if not large or ranks == 1:
+    if not large or n_processes == 1:
         return ["table_wise"]
-    return ["row_wise"] if ranks <= MAX_BY_ROWS else ["table_wise", "row_wise"]
+    return ["row_wise"] if n_processes <= MAX_BY_ROWS else ["table_wise", "row_wise"]
 
 
-def _planner(tables: list[ShardedTable], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:
+def _planner(
+    tables: list[ShardedTable], batch_size: int, processes: Processes, memory: int
+) -> EmbeddingShardingPlanner:
     constraints = {}
-    fair = sum(table.bytes for table in tables if not table.small) / ranks.size
+    fair = sum(table.bytes for table in tables if not table.small) / processes.count
     for table in tables:
-        kinds = _kinds(table.bytes > fair, ranks.size)
+        kinds = _kinds(table.bytes > fair, processes.count)
         constraints[table.name] = ParameterConstraints(
             sharding_types=["data_parallel"] if table.small else kinds,
             compute_kernels=["dense"] if table.small else ["fused"],
         )
-    on_gpu = ranks.device.type == "cuda"
+    on_gpu = processes.device.type == "cuda"
     trainer = TrainerConfig(
-        world_size=ranks.size,
-        local_world_size=ranks.local_size,
+        world_size=processes.count,
+        local_world_size=processes.local_count,
         hbm_cap_bytes=memory if on_gpu else 0,
         ddr_cap_bytes=None if on_gpu else memory,
     )
-    kernel = KernelConfig(compute_device=ranks.device.type)
+    kernel = KernelConfig(compute_device=processes.device.type)
     return EmbeddingShardingPlanner(
         topology=TopologyFactory.create_topology(trainer, kernel_config=kernel),
         batch_size=batch_size,
@@ -212,22 +214,24 @@ def share_beside_averages(optimizer: str) -> float:
     return own / (own + 1)
 
 
-def _too_large(tables: list[ShardedTable], names: tuple[str, ...], ranks: Ranks, memory: int, averaged: bool) -> str:
+def _too_large(
+    tables: list[ShardedTable], names: tuple[str, ...], processes: Processes, memory: int, averaged: bool
+) -> str:
     largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
     total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
         f"the tables take {total} without their optimizer{' and averages' if averaged else ''}, that of {name!r} alone "
-        f"{own}, and do not fit on {ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, "
-        f"lower k, or use --table-optimizer rowwise-adagrad{' or --no-average' if averaged else ''}"
+        f"{own}, and do not fit on {processes.count} processes with {in_bytes(memory)} of free memory each; use more "
+        f"machines, lower k, or use --table-optimizer rowwise-adagrad{' or --no-average' if averaged else ''}"
     )
 
 
-def _shared_plan(plan: Any, ranks: Ranks) -> Any:
-    """The plan of rank 0 on all ranks."""
-    if ranks.size == 1:
+def _shared_plan(plan: Any, processes: Processes) -> Any:
+    """The plan of process 0 on all processes."""
+    if processes.count == 1:
         return plan
     box = [plan]
-    torch.distributed.broadcast_object_list(box, 0, group=ranks.group)
+    torch.distributed.broadcast_object_list(box, 0, group=processes.group)
     return box[0]
 
 
@@ -243,17 +247,21 @@ def describe_plan(plan: Plan, tables: list[ShardedTable], names: tuple[str, ...]
     lines = [f"{'table':24} {'rows':>14} {'bytes':>10}  where"]
     for table, name in zip(tables, names, strict=True):
         places = plan.places.get(table.name, [])
-        on = sorted({place.rank for place in places})
+        on = sorted({place.process for place in places})
         where = (
-            "all ranks" if table.small else f"rank {on[0]}" if len(on) == 1 else f"by rows on ranks {on[0]}-{on[-1]}"
+            "all processes"
+            if table.small
+            else f"process {on[0]}"
+            if len(on) == 1
+            else f"by rows on processes {on[0]}-{on[-1]}"
         )
         lines.append(f"{name[:24]:24} {table.rows:14,} {in_bytes(table.bytes):>10}  {where}")
     return "\n".join(lines)
 
 
-def shard(module: nn.Module, plan: Plan, ranks: Ranks) -> Any:
+def shard(module: nn.Module, plan: Plan, processes: Processes) -> Any:
     """Return the module with its tables allocated where the plan says."""
-    return DistributedModelParallel(module, device=ranks.device, plan=plan.plan, sharders=[_Sharder()])
+    return DistributedModelParallel(module, device=processes.device, plan=plan.plan, sharders=[_Sharder()])
 
 
 def fuse_optimizer(

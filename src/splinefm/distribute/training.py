@@ -1,4 +1,4 @@
-"""The training loop of a rank: steps in common, validation, early stop and checkpoints decided together."""
+"""The training loop of a process: steps in common, validation, early stop and checkpoints decided together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from splinefm.distribute.batches import Batch
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step, Wants
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, set_penalties
-from splinefm.distribute.processes import Ranks, Terminated, Termination
+from splinefm.distribute.processes import Processes, Terminated, Termination
 from splinefm.distribute.rows import ParquetRows, Position, plan_shares
 from splinefm.train.loop import Diverged, divergence_message
 from splinefm.train.progress import Progress
@@ -42,13 +42,13 @@ class RunState:
     epoch : int
         The epoch that is being trained, counted from 0.
     seen : int
-        Rows of this epoch so far, on all ranks.
+        Rows of this epoch so far, on all processes.
     step : int
         Steps so far.
     position : Position, optional
         What is left of the epoch; all of it by default.
     sums : list of float
-        Loss, its floor and weight of the rows of this epoch so far, on all ranks.
+        Loss, its floor and weight of the rows of this epoch so far, on all processes.
     history : list of Epoch
         Complete epochs.
     best : int, optional
@@ -88,7 +88,7 @@ class RunState:
 
 
 class Taken(NamedTuple):
-    """A step, and what takes it and returns losses and scores of the rows of this rank."""
+    """A step, and what takes it and returns losses and scores of the rows of this process."""
 
     given: Step
     take: Callable[[], torch.Tensor]
@@ -96,28 +96,28 @@ class Taken(NamedTuple):
 
 @dataclass
 class Job:
-    """A run on several ranks.
+    """A run on several processes.
 
     Parameters
     ----------
     model : ParallelModel
         The model.
     rows : ParquetRows
-        The rows of all ranks.
+        The rows of all processes.
     feed : Feed
         Reads them.
     training : Training
         How to train, with the learning rate for the number of fields.
     n_rows : int
-        Training rows of all ranks.
+        Training rows of all processes.
     validation : Chunk, optional
-        The validation rows of this rank.
+        The validation rows of this process.
     checkpoints : Checkpoints
         Where to write checkpoints.
     minutes : float
         Time between two checkpoints.
     progress : Progress
-        Silent on all ranks but the first.
+        Silent on all processes but the first.
     run : str
         The name of the run in the history.
     constant : float, optional
@@ -127,7 +127,7 @@ class Job:
     facts : dict
         Settings that must be the same if a run continues.
     pipelined : bool
-        Use TorchRec's pipeline: on GPUs, where it hides the time that features take between ranks.
+        Use TorchRec's pipeline: on GPUs, where it hides the time that features take between processes.
     averages : Averages, optional
         Averages of the tables, which are measured and kept in their place.
     termination : Termination
@@ -152,9 +152,9 @@ class Job:
     termination: Termination = field(default_factory=Termination)
 
     @property
-    def ranks(self) -> Ranks:
+    def processes(self) -> Processes:
         """The processes."""
-        return self.model.ranks
+        return self.model.processes
 
     def train(self, state: RunState) -> RunState:
         """Train from a state to the end; the model then has the parameters of the best epoch."""
@@ -197,10 +197,10 @@ class Job:
     def _pass(self, state: RunState, begin: float) -> float:
         """Train on the rest of an epoch; return the last learning rate."""
         seed = self.training.seed
-        shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
+        shares = plan_shares(self.rows, self.processes.count, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
-        steps = self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants)
+        steps = self.feed.steps(shares[self.processes.index], self.processes, self._wants)
         for step, take in (self._piped if self.pipelined else self._plain)(steps):
             rate = self.constant if self.constant is not None else rates(state.seen)
             self.model.set_rate(rate, ADAGRAD_RATE * rate)
@@ -229,7 +229,7 @@ class Job:
             yield Taken(step, partial(self.model.step, step.batch))
 
     def _piped(self, steps: Iterable[Step]) -> Iterator[Taken]:
-        """Move the features of later steps between ranks while a step is computed; the steps are the same."""
+        """Move the features of later steps between processes while a step is computed; the steps are the same."""
         waiting: deque[Step] = deque()
 
         def batches() -> Iterator[Batch]:
@@ -237,7 +237,7 @@ class Job:
                 waiting.append(step)
                 yield step.batch
 
-        pipeline = TrainPipelineSparseDist(self.model.parallel, self.model.dense, self.ranks.device)
+        pipeline = TrainPipelineSparseDist(self.model.parallel, self.model.dense, self.processes.device)
         coming = batches()
         try:
             while True:
@@ -249,19 +249,19 @@ class Job:
             pipeline.detach()
 
     def _added(self, sums: tuple[float, float, float], own: Any) -> tuple[float, float, float]:
-        loss, floor, weight = (np.array(sums) + self.ranks.sums(own)).tolist()
+        loss, floor, weight = (np.array(sums) + self.processes.sums(own)).tolist()
         return loss, floor, weight
 
     @staticmethod
     def _measured(measured: torch.Tensor, step: Step) -> Any:
-        """Loss, floor and weight of the rows of this rank."""
+        """Loss, floor and weight of the rows of this process."""
         weight = step.batch.weight.double()
         loss = (measured[:, 0].double() * weight).sum()
         return np.array([float(loss), step.floor, float(weight.sum())])
 
     def _validation_loss(self) -> float:
         chunk, size = self.validation, self.feed.size
-        n_batches = int(self.ranks.largest([0.0 if chunk is None else -(-len(chunk.y) // size)])[0])
+        n_batches = int(self.processes.largest([0.0 if chunk is None else -(-len(chunk.y) // size)])[0])
         if not n_batches:
             return math.nan
         sums = np.zeros(2)
@@ -273,10 +273,10 @@ class Job:
                 else self.feed.maker(chunk, np.arange(i * size, i * size + n_rows), size)
             )
             batch.total[:] = 1.0
-            batch = batch.to(self.ranks.device)
+            batch = batch.to(self.processes.device)
             losses, weight = self.model.evaluate(batch)[:, 0].double(), batch.weight.double()
             sums += [float((losses * weight).sum()), float(weight.sum())]
-        loss, weight_sum = self.ranks.sums(sums)
+        loss, weight_sum = self.processes.sums(sums)
         return float(loss / weight_sum) if weight_sum > 0.0 else math.nan
 
     def _ends(self, state: RunState) -> bool:
@@ -297,14 +297,14 @@ class Job:
         return False
 
     def _wants(self) -> Wants:
-        """A checkpoint if it is time, which rank 0 decides for all, or if the last one has failed."""
-        due = self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        """A checkpoint if it is time, which process 0 decides for all, or if the last one has failed."""
+        due = self.processes.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
         # A step asks before the checkpoint of the step before it is written, and must not ask for another one.
         asks, self._has_asked = due and not self._has_asked, self._has_asked or due
         return Wants(asks or self.checkpoints.has_failed, self.termination.requested)
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
-        everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
+        everyone = self.processes.gather(json.dumps(position.to_dict()).encode())
         state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
         averaged = 0 if self.averages is None else self.averages.number
@@ -322,7 +322,7 @@ class Job:
         number = self.checkpoints.last()
         if number is None:
             return None
-        with self.ranks.together():
+        with self.processes.together():
             kept = self.checkpoints.state("step", number)
             before = kept.pop("facts")
             for name in {**before, **facts}:  # one of them may have what the other does not, such as validation rows

@@ -14,8 +14,8 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm.distribute.fit import (
-    RankSettings,
-    for_ranks,
+    JobSettings,
+    for_process,
     make_job,
     open_checkpoints,
     open_same_rows,
@@ -24,12 +24,12 @@ from splinefm.distribute.fit import (
 )
 from splinefm.distribute.model import ParallelModel, adapt_penalties, first_penalties
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
-from splinefm.distribute.processes import Ranks
+from splinefm.distribute.processes import Processes
 from splinefm.distribute.results import OldModel, open_old, set_tables
 from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.statistics import Scan
 from splinefm.distribute.training import ADAGRAD_RATE, Job
-from splinefm.distribute.update_state import RankState, find_rank_state, write_with_state
+from splinefm.distribute.update_state import OptimizerState, find_optimizer_state, write_with_state
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.train.fitted import Fitted
@@ -41,13 +41,13 @@ from splinefm.update.files import DEFAULT_GUARD, UpdateReport, alone, rejected_p
 from splinefm.update.guard import Guard, Rise, Sums, UpdateRefused, Verdict, make_verdict, score_rows
 from splinefm.update.learner import UPDATE_RATE
 
-# Trial: an update on several ranks under a guard, as `Trial` of `update.guard` is on one machine.
+# Trial: an update on several processes under a guard, as `Trial` of `update.guard` is on one machine.
 
 
-class RankTrial:
-    """One update under a guard: what the model said before it, and the rows of this rank that judge it.
+class DistributedTrial:
+    """One update under a guard: what the model said before it, and the rows of this process that judge it.
 
-    Every rank scores its own rows with the old model, whose tables are mapped into memory.
+    Every process scores its own rows with the old model, whose tables are mapped into memory.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class RankTrial:
     scan : Scan
         Their columns.
     held_out : ValidationSample
-        The rows of this rank that are learned last.
+        The rows of this process that are learned last.
     others : ParquetRows, optional
         Rows of other files, which judge the update in place of those that are held out.
-    ranks : Ranks
+    processes : Processes
         The processes.
     threads : int, optional
-        Threads of this rank.
+        Threads of this process.
     """
 
     def __init__(
@@ -77,22 +77,24 @@ class RankTrial:
         scan: Scan,
         held_out: ValidationSample,
         others: ParquetRows | None,
-        ranks: Ranks,
+        processes: Processes,
         threads: int | None,
     ) -> None:
-        self.guard, self.ranks, self.loss, self.threads = guard, ranks, old.head.loss, threads
+        self.guard, self.processes, self.loss, self.threads = guard, processes, old.head.loss, threads
         self.source = scan.source(None)
-        n_held_out = ranks.sums([held_out.n_rows])[0]
-        with ranks.together():
+        n_held_out = processes.sums([held_out.n_rows])[0]
+        with processes.together():
             score = old.table_scorer(threads=threads)
             new = Sums(self.loss, by_row=False)
-            first, end = (rows.n_rows * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
+            first, end = (
+                rows.n_rows * process // processes.count for process in (processes.index, processes.index + 1)
+            )
             for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
                 score_rows(new, score, self.source, batch)
             if others is None and n_held_out:
                 judges = held_out
             else:
-                judges = read_validation(rows if others is None else others, scan, ranks)
+                judges = read_validation(rows if others is None else others, scan, processes)
             self._judges = [batch for _, batch in judges.parts if batch.num_rows]
             self._before = Sums(self.loss)
             for batch in self._judges:
@@ -100,35 +102,35 @@ class RankTrial:
         self.new, self.before = self._of_all(new), self._of_all(self._before)
 
     def judge(self, job: Job, encoder: Encoder) -> Verdict:
-        """Compare the model after the update with that before it; all ranks get the same verdict."""
+        """Compare the model after the update with that before it; all processes get the same verdict."""
         after = Sums(self.loss)
-        with self.ranks.together():
+        with self.processes.together():
             chunks = [self.source.encode(batch, encoder, self.loss, self.threads) for batch in self._judges]
         scores = _scores(job, chunks)
-        with self.ranks.together():
+        with self.processes.together():
             for batch, score in zip(self._judges, scores, strict=True):
                 after.add(*self.source.targets(batch), score)
             rise = Rise.between(self._before.row_losses, after.row_losses)
-        found = Rise(*self.ranks.sums(rise).tolist())
+        found = Rise(*self.processes.sums(rise).tolist())
         return make_verdict(self.guard, self.new, self.before, self._of_all(after), found)
 
     def _of_all(self, own: Sums) -> Sums:
-        return Sums.from_array(self.loss, self.ranks.sums(own.to_array()))
+        return Sums.from_array(self.loss, self.processes.sums(own.to_array()))
 
 
 def _scores(job: Job, chunks: list[Chunk]) -> list[FloatArray]:
-    """Scores of the chunks of this rank; ranks without rows take part with empty batches."""
+    """Scores of the chunks of this process; processes without rows take part with empty batches."""
     size, model = job.feed.size, job.model
     places = [(i, at) for i, chunk in enumerate(chunks) for at in range(0, len(chunk.y), size)]
     found: list[list[FloatArray]] = [[] for _ in chunks]
-    for step in range(int(job.ranks.largest([len(places)])[0])):
+    for step in range(int(job.processes.largest([len(places)])[0])):
         batch, n_rows, i = job.feed.empty(), 0, 0
         if step < len(places):
             i, at = places[step]
             n_rows = min(size, len(chunks[i].y) - at)
             batch = job.feed.maker(chunks[i], np.arange(at, at + n_rows), size)
         batch.total[:] = 1.0
-        scores = model.evaluate(batch.to(job.ranks.device))[:n_rows, 1:].double().cpu().numpy()
+        scores = model.evaluate(batch.to(job.processes.device))[:n_rows, 1:].double().cpu().numpy()
         if n_rows:
             found[i].append(scores[:, 0] if model.shape.outputs == 1 else scores)
     return [np.concatenate(parts) for parts in found]
@@ -140,17 +142,19 @@ def learn_held_out(job: Job, chunk: Chunk | None) -> None:
     n_rows = 0 if chunk is None else len(chunk.y)
     order = seeded(job.training.seed, model.dense.number).permutation(n_rows)
     model.set_rate(rate, ADAGRAD_RATE * rate)
-    for at in range(0, int(job.ranks.largest([n_rows])[0]), size):
+    for at in range(0, int(job.processes.largest([n_rows])[0]), size):
         rows = order[at : at + size]
         batch = job.feed.empty() if chunk is None or not len(rows) else job.feed.maker(chunk, rows, size)
-        batch.total[:] = job.ranks.sums([float(batch.weight.sum())])[0]
-        model.step(batch.to(job.ranks.device))
+        batch.total[:] = job.processes.sums([float(batch.weight.sum())])[0]
+        model.step(batch.to(job.processes.device))
 
 
 def judging_files(guard: Guard) -> str:
     """Return the files of a guard whose `validation` is not a share."""
     if not isinstance(guard.validation, str):
-        raise ValueError(f"on several ranks, validation must be a share of the rows or Parquet files, got {guard!r}")
+        raise ValueError(
+            f"on several processes, validation must be a share of the rows or Parquet files, got {guard!r}"
+        )
     return guard.validation
 
 
@@ -161,19 +165,19 @@ def updated_epoch(head: Fitted, epoch: Epoch, verdict: Verdict | None) -> Epoch:
     return epoch._replace(epoch=len(head.history) + 1, validation_loss=judged, seconds=seconds)
 
 
-# Update a model on several ranks: what `update_model` does on one machine.
+# Update a model on several processes: what `update_model` does on one machine.
 
 
 @dataclass(frozen=True)
-class RankUpdate:
-    """What to update on several ranks.
+class DistributedUpdate:
+    """What to update on several processes.
 
     Parameters
     ----------
     model : Path
         A model file, or the folder of a sharded model.
     data : str or list of str
-        Parquet files, folders or globs with the new rows, which all ranks see.
+        Parquet files, folders or globs with the new rows, which all processes see.
     target : str
         The column to predict.
     sample_weight : str, optional
@@ -193,8 +197,8 @@ class RankUpdate:
     training: Training | None = None
 
 
-def update_on_ranks(
-    request: RankUpdate, settings: RankSettings, ranks: Ranks, progress: Progress = SILENT
+def update_on_processes(
+    request: DistributedUpdate, settings: JobSettings, processes: Processes, progress: Progress = SILENT
 ) -> UpdateReport:
     """Train a model for one pass over new rows, with features for new categories, and write it.
 
@@ -204,16 +208,17 @@ def update_on_ranks(
     Raises
     ------
     UpdateRefused
-        On all ranks, if the guard refuses the update. The refused model is kept beside the file, as by `update_model`.
+        On all processes, if the guard refuses the update. The refused model is kept beside the file, as by
+        `update_model`.
     """
     began = time.perf_counter()
     with ExitStack() as stack:
-        with ranks.together():
-            if ranks.first:
+        with processes.together():
+            if processes.first:
                 stack.enter_context(alone(settings.out))
             old = open_old(request.model)
-            kept = find_rank_state(request.model, old.identity, settings.optimizer, warn=ranks.first)
-        job, verdict = _run(request, old, kept, settings, ranks, progress)
+            kept = find_optimizer_state(request.model, old.identity, settings.optimizer, warn=processes.first)
+        job, verdict = _run(request, old, kept, settings, processes, progress)
         fitted, model = job.fitted, job.job.model
         refused = verdict is not None and not verdict.accepted
         out = rejected_path(settings.out) if refused else settings.out
@@ -242,34 +247,34 @@ class _Updated(NamedTuple):
 
 
 def _run(
-    request: RankUpdate,
+    request: DistributedUpdate,
     old: OldModel,
-    kept: RankState | None,
-    settings: RankSettings,
-    ranks: Ranks,
+    kept: OptimizerState | None,
+    settings: JobSettings,
+    processes: Processes,
     progress: Progress,
 ) -> tuple[_Updated, Verdict | None]:
     """Train on the new rows and judge the result; nothing is written yet."""
     head, guard = old.head, request.guard
-    training = replace(for_ranks(request.training or head.training, ranks), average=False)
-    rows = open_same_rows(request.data, ranks)
+    training = replace(for_process(request.training or head.training, processes), average=False)
+    rows = open_same_rows(request.data, processes)
     share = None if guard is None else as_share(guard.validation)
-    others = None if guard is None or share is not None else open_same_rows(judging_files(guard), ranks, 0)
+    others = None if guard is None or share is not None else open_same_rows(judging_files(guard), processes, 0)
     # Each update holds out other rows.
     seed = training.seed + (0 if kept is None else kept.number)
     scan = Scan(head.encoder.schema, head.loss, request.target, request.sample_weight, share or 0.0, seed)
-    with ranks.together():  # before the pass over all rows
+    with processes.together():  # before the pass over all rows
         if others is not None:
             check_validation(others, scan)
-    checkpoints = open_checkpoints(settings, ranks)
+    checkpoints = open_checkpoints(settings, processes)
     progress.begin("reading the table", rows.n_rows)
-    prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
+    prepared = prepare(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
     trial = None
     if guard is not None:
         progress.begin("scoring the table", rows.n_rows)
-        trial = RankTrial(guard, old, rows, scan, prepared.sample, others, ranks, training.threads)
-    encoder = _extended(head, prepared, ranks)
-    model = _start_model(old, kept, encoder, training, rows.n_rows, settings, ranks)
+        trial = DistributedTrial(guard, old, rows, scan, prepared.sample, others, processes, training.threads)
+    encoder = _extended(head, prepared, processes)
+    model = _start_model(old, kept, encoder, training, rows.n_rows, settings, processes)
     progress.say(model.describe())
     once = replace(training, epochs=1, patience=None)
     job = make_job(model, rows, scan, prepared, encoder, once, checkpoints, settings, progress)
@@ -286,30 +291,30 @@ def _run(
     return _Updated(job, fitted), verdict
 
 
-def _extended(head: Fitted, prepared: Prepared, ranks: Ranks) -> Encoder:
+def _extended(head: Fitted, prepared: Prepared, processes: Processes) -> Encoder:
     """The encoder with features for new categories."""
-    with ranks.together():
+    with processes.together():
         watch = Watch(head.encoder)
         encoder = head.encoder.extended(prepared.statistics.whole(), watch)
-    if ranks.first:
+    if processes.first:
         watch.warn()
     return encoder
 
 
 def _start_model(
     old: OldModel,
-    kept: RankState | None,
+    kept: OptimizerState | None,
     encoder: Encoder,
     training: Training,
     n_rows: int,
-    settings: RankSettings,
-    ranks: Ranks,
+    settings: JobSettings,
+    processes: Processes,
 ) -> ParallelModel:
-    """The model before the update on all ranks, with the state of its optimizers if there is one."""
+    """The model before the update on all processes, with the state of its optimizers if there is one."""
     head, size = old.head, training.rows_per_step(n_rows)
-    with ranks.together():
+    with processes.together():
         groups = make_groups(encoder, training)
-    model = ParallelModel(head.model, encoder.layout, head.loss, groups, ranks, size, settings.optimizer)
+    model = ParallelModel(head.model, encoder.layout, head.loss, groups, processes, size, settings.optimizer)
     _take_over(model, old, training.seed)
     if kept is None:
         _first_penalties_of_update(model, head)

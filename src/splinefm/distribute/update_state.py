@@ -1,7 +1,7 @@
-"""The state of the optimizers of an update on several ranks, beside its model: `update.state` for ranks.
+"""The state of the optimizers of an update on several processes, beside its model: `update.state` for processes.
 
-Every rank writes what it has to a file of its own in the folder `path + ".rank-state"`: no machine may hold all of it.
-An index names these files and the model, by its identity. It is written just before the model is replaced, and the
+Every process writes what it has to a file of its own in the folder `path + ".rank-state"`: no machine may hold all of
+it. An index names these files and the model, by its identity. It is written just before the model is replaced, and the
 files of older states are removed just after: a crash leaves the old model with its old state, or the new model with its
 new one.
 """
@@ -41,8 +41,8 @@ class _Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RankState:
-    """Where an earlier update on ranks stopped; made by `find_rank_state`.
+class OptimizerState:
+    """Where an earlier update on processes stopped; made by `find_optimizer_state`.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class RankState:
     penalties : array
         The adapted penalties of all groups.
     entries : tuple of Entry
-        The files of all ranks.
+        The files of all processes.
     """
 
     folder: Path
@@ -65,10 +65,10 @@ class RankState:
     entries: tuple[Entry, ...]
 
     def restore(self, model: ParallelModel) -> None:
-        """Set the moments of this rank, for any number of ranks; those of new features stay zero."""
-        own = dict(_moments(model, every_rank=True))
-        with model.ranks.together():
-            for entry in self.entries:  # one at a time: each is as large as what a rank has
+        """Set the moments of this process, for any number of processes; those of new features stay zero."""
+        own = dict(_moments(model, on_every_process=True))
+        with model.processes.together():
+            for entry in self.entries:  # one at a time: each is as large as what a process has
                 for name, first, values in _read_part(self.folder, entry):
                     for mine in own.get(name, ()):
                         _copy(mine, first, values)
@@ -79,20 +79,20 @@ class RankState:
         set_penalties(model, *self.penalties)
 
 
-def rank_state_path(model: Path) -> Path:
+def optimizer_state_path(model: Path) -> Path:
     """Return the folder of the state of a model.
 
     Examples
     --------
-    >>> rank_state_path(Path("model.sfm")).name
+    >>> optimizer_state_path(Path("model.sfm")).name
     'model.sfm.rank-state'
     """
     return model.with_name(model.name + ".rank-state")
 
 
-def find_rank_state(model: Path, identity: str, optimizer: str, *, warn: bool) -> RankState | None:
-    """Return the state that belongs to a model; another one beside it is ignored, with a warning on one rank."""
-    folder = rank_state_path(model.resolve())
+def find_optimizer_state(model: Path, identity: str, optimizer: str, *, warn: bool) -> OptimizerState | None:
+    """Return the state that belongs to a model; another one beside it is ignored, with a warning on one process."""
+    folder = optimizer_state_path(model.resolve())
     found = sorted(folder.glob(f"*{_INDEX}"))
     for path in found:
         with opened(path, _ADVICE) as file:
@@ -108,7 +108,7 @@ def find_rank_state(model: Path, identity: str, optimizer: str, *, warn: bool) -
     return None
 
 
-def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> RankState:
+def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> OptimizerState:
     number = about["number"]
     require(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
     penalties = np.array(about["penalties"], np.float64)
@@ -119,19 +119,19 @@ def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> RankSta
             f"the state is that of {str(about['optimizer'])[:20]}, and the optimizer of large tables is {optimizer}; "
             f"continue with --table-optimizer {str(about['optimizer'])[:20]}, or remove the folder"
         )
-    return RankState(folder, optimizer, number, penalties, entries)
+    return OptimizerState(folder, optimizer, number, penalties, entries)
 
 
 def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelModel, optimizer: str) -> None:
-    """Write the model of all ranks as `write_result` does, and the state of its optimizers beside it."""
-    ranks, folder = model.ranks, rank_state_path(out.resolve())
-    with ranks.together():
-        if ranks.first:
+    """Write the model of all processes as `write_result` does, and the state of its optimizers beside it."""
+    processes, folder = model.processes, optimizer_state_path(out.resolve())
+    with processes.together():
+        if processes.first:
             folder.mkdir(exist_ok=True)
-    save = ranks.broadcast(secrets.token_hex(8).encode()).decode()
-    with ranks.together():
-        entry = _write_part(folder / f"{save}-{ranks.rank:05}{_PART}", model).to_dict()
-    entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
+    save = processes.broadcast(secrets.token_hex(8).encode()).decode()
+    with processes.together():
+        entry = _write_part(folder / f"{save}-{processes.index:05}{_PART}", model).to_dict()
+    entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
 
     def before(identity: str) -> None:
         about = {"model": identity, "optimizer": optimizer, "number": model.dense.number, "files": entries}
@@ -142,10 +142,10 @@ def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelMode
     try:
         write_result(out, sharded, head, model, before)
     except BaseException:
-        if ranks.first and not (folder / f"{save}{_INDEX}").exists():  # else the model may have been replaced
+        if processes.first and not (folder / f"{save}{_INDEX}").exists():  # else the model may have been replaced
             _remove(folder, lambda name: name.startswith(save))
         raise
-    if ranks.first:
+    if processes.first:
         _remove(folder, lambda name: not name.startswith(save))
 
 
@@ -157,10 +157,10 @@ def _remove(folder: Path, chosen: Callable[[str], bool]) -> None:
 
 
 def _write_part(path: Path, model: ParallelModel) -> Entry:
-    """Write what this rank has, with the first row of each array."""
+    """Write what this process has, with the first row of each array."""
     arrays: dict[str, Array] = {}
     places: list[list[str | int]] = []
-    for name, parts in _moments(model, every_rank=False):
+    for name, parts in _moments(model, on_every_process=False):
         for first, values in parts:
             key = f"{len(places):05}"
             arrays[key] = np.ascontiguousarray(values.detach().cpu().numpy(), "<f4")
@@ -190,8 +190,8 @@ def _copy(mine: _Moments, first: int, values: torch.Tensor) -> None:
         mine.values[begin - mine.first : end - mine.first] = rows.to(mine.values)
 
 
-def _moments(model: ParallelModel, *, every_rank: bool) -> Iterator[tuple[str, list[_Moments]]]:
-    """Yield the moments in this process by name; those of small tables on rank 0 or on `every_rank`."""
+def _moments(model: ParallelModel, *, on_every_process: bool) -> Iterator[tuple[str, list[_Moments]]]:
+    """Yield the moments in this process by name; those of small tables on process 0 or on `on_every_process`."""
     state = model.parallel.fused_optimizer.state_dict()["state"]
     for own in state.values():
         for name, values in own.items():
@@ -200,7 +200,7 @@ def _moments(model: ParallelModel, *, every_rank: bool) -> Iterator[tuple[str, l
                     f"large/{name}",
                     [_Moments(s.metadata.shard_offsets[0], s.tensor) for s in values.local_shards() if len(s.tensor)],
                 )
-    if not (every_rank or model.ranks.first):
+    if not (on_every_process or model.processes.first):
         return
     dense = model.dense
     for part in "mv":

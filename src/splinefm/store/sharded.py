@@ -485,11 +485,11 @@ def is_sharded(path: str | os.PathLike[str]) -> bool:
     return (folder / MANIFEST).is_file() or (folder.is_dir() and any(folder.glob("*.part")))
 
 
-# Writing: rank 0 begins and finishes, all ranks write their parts in between.
+# Writing: process 0 begins and finishes, all processes write their parts in between.
 
 
 def begin_shards(folder: str | os.PathLike[str]) -> str:
-    """Create the folder of a sharded model, and return the name of this save, which all ranks need.
+    """Create the folder of a sharded model, and return the name of this save, which all processes need.
 
     A folder that exists must be empty or hold a sharded model, which is kept until `finish_shards`.
     """
@@ -509,27 +509,32 @@ def begin_shards(folder: str | os.PathLike[str]) -> str:
 
 
 def write_shard(
-    folder: str | os.PathLike[str], save: str, rank: int, ranges: Sequence[Range], head: Fitted, pieces: Iterable[Piece]
+    folder: str | os.PathLike[str],
+    save: str,
+    number: int,
+    ranges: Sequence[Range],
+    head: Fitted,
+    pieces: Iterable[Piece],
 ) -> Entry:
-    """Write the part of one rank, and return what rank 0 needs to know of it.
+    """Write the part of one process, and return what process 0 needs to know of it.
 
     Parameters
     ----------
     folder : path
-        The folder, which all ranks must see.
+        The folder, which all processes must see.
     save : str
         What `begin_shards` returned.
-    rank : int
+    number : int
         Number of the part.
     ranges : sequence of (int, int)
-        The features of this rank: the first, and the one after the last, of each range, in order.
+        The features of this process: the first, and the one after the last, of each range, in order.
     head : Fitted
         The model without "factors" and "linear" in its parameters; only sizes are read.
     pieces : iterable of (int, array, array)
         First feature, vectors and linear weights of some features, in the order of the ranges; together all of them.
     """
     width = head.model.width(len(head.encoder.fields))
-    return write_part(Path(folder), f"{save}-{rank:05d}.part", ranges, width, pieces, head.n_outputs)
+    return write_part(Path(folder), f"{save}-{number:05d}.part", ranges, width, pieces, head.n_outputs)
 
 
 def finish_shards(
@@ -548,7 +553,7 @@ def finish_shards(
     head : Fitted
         The model without its tables.
     entries : sequence of Entry
-        Those of all ranks.
+        Those of all processes.
     before : callable, optional
         Called with the identity of the model before it replaces an older one.
     """

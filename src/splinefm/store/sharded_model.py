@@ -136,16 +136,16 @@ class ShardedModel:
             finish_shards(folder, save, head, entries)
         return ShardedModel.open(folder, verify=False)
 
-    def verify(self, rank: int = 0, ranks: int = 1) -> None:
+    def verify(self, process: int = 0, n_processes: int = 1) -> None:
         """Read parts to verify their checksums: all of them, or those that fall to one of several processes.
 
         Parameters
         ----------
-        rank, ranks : int
-            Number of this process, and of all processes.
+        process, n_processes : int
+            The index of this process, from 0, and the number of processes.
         """
         try:
-            for part in self.parts[rank::ranks]:
+            for part in self.parts[process::n_processes]:
                 part.verify()
         except Damaged as error:
             raise explain(self.folder, error) from error

@@ -145,7 +145,7 @@ def refuse_sharded(model: Path) -> None:
     if is_sharded(model):
         raise IsADirectoryError(
             f"{str(model)!r} is a sharded model, which is updated by several processes: splinefm update MODEL DATA "
-            "--target COLUMN --ranks N"
+            "--target COLUMN --processes N"
         )
 
 

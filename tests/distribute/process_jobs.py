@@ -1,8 +1,8 @@
-"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER`.
+"""What the processes of tests/distribute/test_processes.py run: `python process_jobs.py FOLDER`.
 
 Results go to NAME.json in the folder, as {check: value}. Importing TorchRec takes seconds. So one process imports it
-and forks the ranks of all jobs, one job after the other, and each job does several checks. The job with a rank that is
-killed has the agent of torchrun above it, and runs beside the others.
+and forks the processes of all jobs, one job after the other, and each job does several checks. The job with a process
+that is killed has the agent of torchrun above it, and runs beside the others.
 """
 
 import json
@@ -26,18 +26,18 @@ import splinefm as sf
 from splinefm.cli import worker as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
-from splinefm.distribute import processes as ranks_module
+from splinefm.distribute import processes as processes_module
 from splinefm.distribute import tables
 from splinefm.distribute import update as update_module
 from splinefm.distribute import update_state as state_module
 from splinefm.distribute.feed import Fed, Feed, Wants
-from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
+from splinefm.distribute.fit import DistributedFit, JobSettings, fit_on_processes
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, first_penalties
 from splinefm.distribute.processes import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
 from splinefm.distribute.rows import Position
 from splinefm.distribute.training import Job
-from splinefm.distribute.update import RankUpdate, update_on_ranks
+from splinefm.distribute.update import DistributedUpdate, update_on_processes
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family.formula import formula_scores
@@ -86,8 +86,8 @@ def draw_chunk(n, rng):
     return Chunk(draw_slots(n, rng), rng.integers(0, 2, n).astype(float), rng.uniform(0.5, 2.0, n))
 
 
-def parallel_model(ranks, model, params, groups, loss=None, **options):
-    made = ParallelModel(model, LAYOUT, loss or Loss(), groups, ranks, 16, **options)
+def parallel_model(processes, model, params, groups, loss=None, **options):
+    made = ParallelModel(model, LAYOUT, loss or Loss(), groups, processes, 16, **options)
     params = params if params["bias"].ndim == 2 else {name: values[None] for name, values in params.items()}
 
     def read(f, begin, end):
@@ -107,21 +107,21 @@ def gathered(model):
     for f, begin, end, vectors in model.local_rows():
         rows = slice(LAYOUT.feature_ptr[f] + begin, LAYOUT.feature_ptr[f] + end)
         factors[:, rows], linear[:, rows] = (part.numpy() for part in model.shape.split(vectors))
-    factors, linear = model.ranks.sums(factors), model.ranks.sums(linear)
+    factors, linear = model.processes.sums(factors), model.processes.sums(linear)
     found = {"factors": factors.astype(np.float32), "linear": linear.astype(np.float32)}
     return {**model.between(), **(found if outputs > 1 else {name: values[0] for name, values in found.items()})}
 
 
 def batch_of(model, chunk, rate=1e-9):
-    """The rows of this rank; every feature is as rare as if it were in one row of a batch."""
+    """The rows of this process; every feature is as rare as if it were in one row of a batch."""
     maker = model.batch_maker(tuple(np.full(field.n_features, rate) for field in LAYOUT.fields), 1)
-    own = np.array_split(np.arange(len(chunk.y)), model.ranks.size)[model.ranks.rank]
-    batch = maker(chunk, own, model.rows_per_rank)
+    own = np.array_split(np.arange(len(chunk.y)), model.processes.count)[model.processes.index]
+    batch = maker(chunk, own, model.rows_per_process)
     batch.total[:] = chunk.sample_weight.sum()
     return batch
 
 
-def check_scores(ranks):
+def check_scores(processes):
     """Sharded scores against the formula and the CPU engine."""
     worst = {}
     softmax = Loss("softmax", classes=("a", "b", "c"))
@@ -129,22 +129,22 @@ def check_scores(ranks):
         loss = softmax if i == 7 else Loss()
         parts = [random_params(model, LAYOUT, seed) for seed in range(loss.n_outputs)]
         params = parts[0] if i < 7 else {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-        made = parallel_model(ranks, model, params, SMOOTH, loss)
-        slots = draw_slots(40, np.random.default_rng(ranks.rank))
+        made = parallel_model(processes, model, params, SMOOTH, loss)
+        slots = draw_slots(40, np.random.default_rng(processes.index))
         found = made.scores(slots)
         formula = np.abs(found - formula_scores(model, params, slots)).max()
         engine = np.abs(found - predict_scores(model, params, slots, 1)).max()
         size = np.abs(found).max()
-        worst[f"{loss.name} {model}"] = ranks.largest([formula / size, engine / size]).tolist()
+        worst[f"{loss.name} {model}"] = processes.largest([formula / size, engine / size]).tolist()
     RESULTS["scores"] = worst
     RESULTS["plan"] = made.describe()
 
 
-def steps_on_both(ranks, groups, name, rate, n_steps, adapt=False):
+def steps_on_both(processes, groups, name, rate, n_steps, adapt=False):
     """The largest difference to the CPU engine after some steps, and how far the engine came."""
     model = sf.FwFM(k=3, third=2)
     params, rng = random_params(model, LAYOUT), np.random.default_rng(1)
-    made = parallel_model(ranks, model, params, groups)
+    made = parallel_model(processes, model, params, groups)
     engine = CpuEngine(model, LAYOUT, params, "logistic", Optimizer(name, rate), groups, 16, 1)
     for step in range(n_steps):
         chunk = draw_chunk(13, rng)
@@ -161,22 +161,22 @@ def steps_on_both(ranks, groups, name, rate, n_steps, adapt=False):
     return {n: [float(np.max(differences[n])), float(np.abs(wanted[n] - params[n]).max())] for n in wanted}
 
 
-def check_steps(ranks):
+def check_steps(processes):
     """Small tables as in the CPU engine with all penalties; large ones with L2 on vectors that are features."""
     tables.SMALL_ROWS, before = 10**6, tables.SMALL_ROWS
-    RESULTS["small"] = steps_on_both(ranks, SMOOTH, "adamw", 0.01, 4, adapt=True)
+    RESULTS["small"] = steps_on_both(processes, SMOOTH, "adamw", 0.01, 4, adapt=True)
     tables.SMALL_ROWS = tables.SMOOTH_BYTES = 0
     factor = [0.0, 1.0, 1.0, 1.0, 0.0]  # sums of several features have a penalty of their own
     plain = [[Group(field.n_features, 0.3 * on, 0.1 * on)] for on, field in zip(factor, LAYOUT.fields, strict=True)]
-    large = steps_on_both(ranks, plain, "adagrad", 0.1, 1)
+    large = steps_on_both(processes, plain, "adagrad", 0.1, 1)
     RESULTS["large"] = {name: large[name] for name in ("factors", "linear")}
     tables.SMALL_ROWS, tables.SMOOTH_BYTES = before, 1 << 24
 
 
-def check_averages(ranks):
+def check_averages(processes):
     """Averages of all tables against their formula, every second step; the tables come back afterwards."""
     model, rng = sf.FwFM(k=3), np.random.default_rng(2)
-    made = parallel_model(ranks, model, random_params(model, LAYOUT), SMOOTH)
+    made = parallel_model(processes, model, random_params(model, LAYOUT), SMOOTH)
     averages, wanted = Averages(made, 32), gathered(made)
     for step in range(1, 6):
         made.set_rate(0.1, 0.1)
@@ -206,21 +206,24 @@ class GivenRows(Feed):
             yield Fed(self.maker(chunk, rows, self.size), len(rows), 0.0, lambda: share.position)
 
 
-def check_weights(ranks):
-    """Steps and losses are divided by the weights of all ranks; weights and rows of ranks differ."""
+def check_weights(processes):
+    """Steps and losses are divided by the weights of all processes; weights and rows of processes differ."""
     model = sf.FwFM(k=3)
-    made, rng = parallel_model(ranks, model, random_params(model, LAYOUT), SMOOTH), np.random.default_rng(ranks.rank)
-    chunk = draw_chunk(13 + 7 * ranks.rank, rng)
-    chunk = chunk._replace(sample_weight=(5.0 + ranks.rank) * chunk.sample_weight)
+    made, rng = (
+        parallel_model(processes, model, random_params(model, LAYOUT), SMOOTH),
+        np.random.default_rng(processes.index),
+    )
+    chunk = draw_chunk(13 + 7 * processes.index, rng)
+    chunk = chunk._replace(sample_weight=(5.0 + processes.index) * chunk.sample_weight)
     maker = made.batch_maker(tuple(np.ones(field.n_features) for field in LAYOUT.fields), 1)
-    feed = GivenRows([], lambda _: chunk, None, maker, made.rows_per_rank, lambda y, weight: 0.0)
+    feed = GivenRows([], lambda _: chunk, None, maker, made.rows_per_process, lambda y, weight: 0.0)
     share = SimpleNamespace(position=Position("", 0, 0))
-    totals = [float(step.batch.total[0]) for step in feed.steps(share, ranks, lambda: Wants(False))]
+    totals = [float(step.batch.total[0]) for step in feed.steps(share, processes, lambda: Wants(False))]
     sums = [chunk.sample_weight[at : at + feed.size].sum() for at in range(0, feed.size * len(totals), feed.size)]
-    RESULTS["totals"] = [totals, ranks.sums(np.array(sums)).tolist()]
+    RESULTS["totals"] = [totals, processes.sums(np.array(sums)).tolist()]
     scores = formula_scores(model, random_params(model, LAYOUT), chunk.slots)
     losses = np.logaddexp(0.0, scores) - chunk.y * scores
-    weighted = ranks.sums(np.array([losses @ chunk.sample_weight, chunk.sample_weight.sum()]))
+    weighted = processes.sums(np.array([losses @ chunk.sample_weight, chunk.sample_weight.sum()]))
     job = Job(made, None, feed, TRAINING, 0, chunk, None, 0.0, None)
     RESULTS["validation loss"] = [job._validation_loss(), float(weighted[0] / weighted[1])]
 
@@ -235,8 +238,8 @@ def check_refusals():
             found.append(str(error))
 
 
-def outcome(ranks, job):
-    """What a rank reports about a job that fails: its message, or that it leaves it to others."""
+def outcome(processes, job):
+    """What a process reports about a job that fails: its message, or that it leaves it to others."""
     try:
         job()
         mine = "done"
@@ -244,14 +247,14 @@ def outcome(ranks, job):
         mine = "silent"
     except (ValueError, OSError) as error:
         mine = f"{type(error).__name__}: {error}"
-    return [json.loads(data) for data in ranks.gather(json.dumps(mine).encode())]
+    return [json.loads(data) for data in processes.gather(json.dumps(mine).encode())]
 
 
 def request(**options):
     schema = sf.Schema(
         [sf.Numerical("x"), sf.Categorical("c"), sf.Categorical("d", min_count=1), sf.MultiValued("tags")]
     )
-    return RankFit(str(FOLDER / "rows"), "click", schema, sf.FwFM(k=4), Loss(), training=TRAINING, **options)
+    return DistributedFit(str(FOLDER / "rows"), "click", schema, sf.FwFM(k=4), Loss(), training=TRAINING, **options)
 
 
 class Interrupted(ValueError):
@@ -266,53 +269,53 @@ def interrupted_after(step):
     return after
 
 
-def fit(ranks, name, training=TRAINING, **options):
-    fitted = fit_on_ranks(replace(request(), training=training), RankSettings(FOLDER / name, **options), ranks)
+def fit(processes, name, training=TRAINING, **options):
+    fitted = fit_on_processes(replace(request(), training=training), JobSettings(FOLDER / name, **options), processes)
     RESULTS[name] = [epoch._asdict() for epoch in fitted.history]
 
 
-def interrupt(ranks, step, **options):
+def interrupt(processes, step, **options):
     """Begin or continue the run whose checkpoints are in "moves", and stop it after a step."""
-    settings = RankSettings(FOLDER / "moved.sfm", checkpoints=FOLDER / "moves", minutes=0.0, resume=True, **options)
+    settings = JobSettings(FOLDER / "moved.sfm", checkpoints=FOLDER / "moves", minutes=0.0, resume=True, **options)
     settings = replace(settings, after_step=interrupted_after(step))
-    RESULTS[f"stopped {ranks.size}"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+    RESULTS[f"stopped {processes.count}"] = outcome(processes, lambda: fit_on_processes(request(), settings, processes))
 
 
-def two(ranks):
+def two(processes):
     tables.SMALL_ROWS = 1024
-    check_scores(ranks)
-    check_steps(ranks)
-    check_averages(ranks)
-    check_weights(ranks)
+    check_scores(processes)
+    check_steps(processes)
+    check_averages(processes)
+    check_weights(processes)
     check_refusals()
     tables.SMALL_ROWS = 20
     weighted = request(sample_weight="w", validation=str(FOLDER / "weighted validation"))
     training = replace(TRAINING, epochs=1, learning_rate=1e-7)  # the model hardly moves
     weighted = replace(weighted, data=str(FOLDER / "weighted"), training=training)
-    found = fit_on_ranks(weighted, RankSettings(FOLDER / "weighted.sfm"), ranks)
+    found = fit_on_processes(weighted, JobSettings(FOLDER / "weighted.sfm"), processes)
     RESULTS["weighted"] = [found.history[0].train_loss, found.history[0].validation_loss]
-    fit(ranks, "two.sfm")
-    fit(ranks, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
+    fit(processes, "two.sfm")
+    fit(processes, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
     if THOROUGH:
-        fit(ranks, "piped.sfm", pipelined=True)
-    interrupt(ranks, 20)
+        fit(processes, "piped.sfm", pipelined=True)
+    interrupt(processes, 20)
 
 
-def four(ranks):
+def four(processes):
     tables.SMALL_ROWS = 20
-    interrupt(ranks, 30)
+    interrupt(processes, 30)
 
 
-def three(ranks):
+def three(processes):
     tables.SMALL_ROWS = 20
-    fit(ranks, "three", sharded=True)
-    RESULTS["update"] = update(ranks, "three", "new", "updated.sfm")
-    RESULTS["zeros"] = outcome(ranks, lambda: update(ranks, "updated.sfm", "zeros", "updated.sfm"))
-    settings = RankSettings(FOLDER / "sharded", sharded=True)
-    RESULTS["sharded"] = update(ranks, "three", "new", "sharded", settings, Guard(str(FOLDER / "rows")))
+    fit(processes, "three", sharded=True)
+    RESULTS["update"] = update(processes, "three", "new", "updated.sfm")
+    RESULTS["zeros"] = outcome(processes, lambda: update(processes, "updated.sfm", "zeros", "updated.sfm"))
+    settings = JobSettings(FOLDER / "sharded", sharded=True)
+    RESULTS["sharded"] = update(processes, "three", "new", "sharded", settings, Guard(str(FOLDER / "rows")))
 
 
-def update(ranks, model, data, out, settings=None, guard=DEFAULT_GUARD):
+def update(processes, model, data, out, settings=None, guard=DEFAULT_GUARD):
     """Update a model, and keep sums of the moments of its optimizers as they were written."""
 
     def write(*arguments):
@@ -320,98 +323,98 @@ def update(ranks, model, data, out, settings=None, guard=DEFAULT_GUARD):
         state_module.write_with_state(*arguments)
 
     update_module.write_with_state = write
-    request = RankUpdate(FOLDER / model, str(FOLDER / data), "click", guard=guard)
-    return update_on_ranks(request, settings or RankSettings(FOLDER / out), ranks).to_dict()
+    request = DistributedUpdate(FOLDER / model, str(FOLDER / data), "click", guard=guard)
+    return update_on_processes(request, settings or JobSettings(FOLDER / out), processes).to_dict()
 
 
 def sums_of_moments(model):
-    """The sum of absolute values of every moment, over all ranks."""
+    """The sum of absolute values of every moment, over all processes."""
     own = {}
-    for name, parts in state_module._moments(model, every_rank=False):
+    for name, parts in state_module._moments(model, on_every_process=False):
         own[name] = own.get(name, 0.0) + sum(float(part.values.double().abs().sum()) for part in parts)
     totals = {}
-    for theirs in map(json.loads, model.ranks.gather(json.dumps(own).encode())):
+    for theirs in map(json.loads, model.processes.gather(json.dumps(own).encode())):
         for name, value in theirs.items():
             totals[name] = totals.get(name, 0.0) + value
     return totals
 
 
-def again(ranks):
-    """The next hour, with another number of ranks."""
+def again(processes):
+    """The next hour, with another number of processes."""
     tables.SMALL_ROWS = 20
-    restore = state_module.RankState.restore
+    restore = state_module.OptimizerState.restore
 
     def restored(state, model):
         restore(state, model)
         RESULTS["restored moments"] = sums_of_moments(model)
 
-    state_module.RankState.restore = restored
-    RESULTS["again"] = update(ranks, "updated.sfm", "rows", "again.sfm")
-    state_module.RankState.restore = restore
-    RESULTS["sharded again"] = update(ranks, "sharded", "rows", "sharded", RankSettings(FOLDER / "sharded", True))
-    with alone(FOLDER / "again.sfm") if ranks.first else nullcontext():
-        ranks.barrier()
-        RESULTS["locked"] = outcome(ranks, lambda: update(ranks, "updated.sfm", "new", "again.sfm"))
-    RESULTS["no guard"] = update(ranks, "updated.sfm", "zeros", "learned.sfm", guard=None)
+    state_module.OptimizerState.restore = restored
+    RESULTS["again"] = update(processes, "updated.sfm", "rows", "again.sfm")
+    state_module.OptimizerState.restore = restore
+    RESULTS["sharded again"] = update(processes, "sharded", "rows", "sharded", JobSettings(FOLDER / "sharded", True))
+    with alone(FOLDER / "again.sfm") if processes.first else nullcontext():
+        processes.barrier()
+        RESULTS["locked"] = outcome(processes, lambda: update(processes, "updated.sfm", "new", "again.sfm"))
+    RESULTS["no guard"] = update(processes, "updated.sfm", "zeros", "learned.sfm", guard=None)
 
 
-def one(ranks):
+def one(processes):
     tables.SMALL_ROWS = 20
-    fit(ranks, "one.sfm")
-    fit(ranks, "moved.sfm", checkpoints=FOLDER / "moves", resume=True)
+    fit(processes, "one.sfm")
+    fit(processes, "moved.sfm", checkpoints=FOLDER / "moves", resume=True)
     other = replace(request(), training=replace(TRAINING, learning_rate=0.1))
-    settings = RankSettings(FOLDER / "other.sfm", checkpoints=FOLDER / "moves", resume=True)
-    RESULTS["other settings"] = outcome(ranks, lambda: fit_on_ranks(other, settings, ranks))
+    settings = JobSettings(FOLDER / "other.sfm", checkpoints=FOLDER / "moves", resume=True)
+    RESULTS["other settings"] = outcome(processes, lambda: fit_on_processes(other, settings, processes))
     settings = replace(settings, resume=False)
-    RESULTS["not resumed"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
-    RESULTS["torch threads"] = [threads_for(threads, ranks) for threads in (None, 2)]
+    RESULTS["not resumed"] = outcome(processes, lambda: fit_on_processes(request(), settings, processes))
+    RESULTS["torch threads"] = [threads_for(threads, processes) for threads in (None, 2)]
 
 
-def threads_for(threads, ranks):
-    """The threads of torch on the only rank of a machine with several cores."""
+def threads_for(threads, processes):
+    """The threads of torch on the only process of a machine with several cores."""
     fit_module.count_threads, before = lambda given: 8 if given is None else given, fit_module.count_threads
-    encoding = fit_module.for_ranks(replace(TRAINING, threads=threads), ranks).threads
+    encoding = fit_module.for_process(replace(TRAINING, threads=threads), processes).threads
     fit_module.count_threads, found = before, torch.get_num_threads()
     torch.set_num_threads(1)
     return [encoding, found]
 
 
-def killed(ranks):
-    """Rank 1 is killed in the middle of the second epoch, once."""
+def killed(processes):
+    """Process 1 is killed in the middle of the second epoch, once."""
     tables.SMALL_ROWS = 20
     again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
     def after(step):
-        if ranks.rank == 1 and step == 35 and not again:
+        if processes.index == 1 and step == 35 and not again:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    settings = RankSettings(FOLDER / "killed.sfm", minutes=0.002, resume=again > 0, after_step=after)
-    fitted = fit_on_ranks(request(), settings, ranks)
+    settings = JobSettings(FOLDER / "killed.sfm", minutes=0.002, resume=again > 0, after_step=after)
+    fitted = fit_on_processes(request(), settings, processes)
     RESULTS["history"], RESULTS["restarts"] = [epoch._asdict() for epoch in fitted.history], again
 
 
 JOBS = {job.__name__: job for job in (two, four, three, again, one, killed)}
 
 
-def be_a_rank(name):
+def be_a_process(name):
     torch.set_num_threads(1)
     seen = SimpleNamespace(first=False)
 
-    def job(ranks):
-        seen.first = ranks.first
-        JOBS[name](ranks)
+    def job(processes):
+        seen.first = processes.first
+        JOBS[name](processes)
 
     run_together(job, 120.0)
     if seen.first:
         (FOLDER / f"{name}.json").write_text(json.dumps(RESULTS))
 
 
-# Faults, as a user meets them: what happens to one rank before it runs the command.
+# Faults, as a user meets them: what happens to one process before it runs the command.
 
 
 def other_version():
-    versions = ranks_module.versions()
-    ranks_module.versions = lambda: versions | {"torch": "2.0"}
+    versions = processes_module.versions()
+    processes_module.versions = lambda: versions | {"torch": "2.0"}
 
 
 def full_disk():
@@ -433,7 +436,7 @@ def nothing():
     pass
 
 
-# By name: what happens to rank 1, its data if they are others, and options.
+# By name: what happens to process 1, its data if they are others, and options.
 COMMANDS = {
     "fine": (nothing, "rows", ["--json", "--balanced", f"--validation={FOLDER / 'new'}"]),
     "versions": (other_version, "rows", []),
@@ -454,23 +457,23 @@ COMMANDS = {
 UPDATES = {"bad hour": ["zeros", "--json"], "good hour": ["new", "--json"], "separator": ["new", "--sep=;"]}
 
 
-def be_a_command(name, rank):
+def be_a_command(name, process):
     """Run `python -m splinefm.distribute fit`; what it prints goes to files."""
     before, data, options = COMMANDS[name]
     for number, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(FOLDER / f"{name}.{rank}.{kind}", os.O_WRONLY | os.O_CREAT), number)
-    if rank == 1:
+        os.dup2(os.open(FOLDER / f"{name}.{process}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+    if process == 1:
         before()
-    data = FOLDER / (data if rank == 1 or data == "few" else "rows")
+    data = FOLDER / (data if process == 1 or data == "few" else "rows")
     common = ["--target=click", f"--out={FOLDER / name}.sfm", "--model=fwfm", "--k=2", "--epochs=1", "--threads=1"]
     sys.argv = ["splinefm.distribute", "fit", str(data), *common, *options]
     command_line.main()
 
 
-def be_an_update(name, rank):
+def be_an_update(name, process):
     """Run `python -m splinefm.distribute update`; what it prints goes to files."""
     for number, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(FOLDER / f"{name}.{rank}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(FOLDER / f"{name}.{process}.{kind}", os.O_WRONLY | os.O_CREAT), number)
     data, *options = UPDATES[name]
     sys.argv = [
         "splinefm.distribute",
@@ -484,17 +487,17 @@ def be_an_update(name, rank):
 
 
 def fork(n, be):
-    """Call `be(rank)` in n processes, and return their exit codes; all end soon after one fails, as torchrun's do."""
+    """Call `be(process)` in n processes and return their exit codes; all end soon after one fails, as with torchrun."""
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     children, codes = {}, [0] * n
-    for rank in range(n):
+    for process in range(n):
         child = os.fork()
         if not child:
-            world = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n}
+            world = {"RANK": process, "WORLD_SIZE": n, "LOCAL_RANK": process, "LOCAL_WORLD_SIZE": n}
             world |= {"MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
             os.environ.update({key: str(value) for key, value in world.items()}, MASTER_ADDR="127.0.0.1")
-            leave(be, rank)
-        children[child] = rank
+            leave(be, process)
+        children[child] = process
     while children:
         time.sleep(0.02)
         for child in list(children):
@@ -530,7 +533,7 @@ def be_torchrun(name):
         1, 1, 2, run_id=uuid.uuid4().hex, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=1,
         monitor_interval=0.1, start_method="fork",
     )  # fmt: skip
-    elastic_launch(config, be_a_rank)(name)
+    elastic_launch(config, be_a_process)(name)
 
 
 def main():
@@ -538,11 +541,11 @@ def main():
     if not beside:
         leave(be_torchrun, "killed")
     for name, n in (("two", 2), ("four", 4), ("one", 1), ("three", 3), ("again", 2)):
-        fork(n, lambda rank, name=name: be_a_rank(name))
+        fork(n, lambda process, name=name: be_a_process(name))
     sizes = {name: 3 if data == "few" else 2 for name, (_, data, _) in COMMANDS.items()}  # two rows are too few
-    codes = {name: fork(n, lambda rank, name=name: be_a_command(name, rank)) for name, n in sizes.items()}
+    codes = {name: fork(n, lambda process, name=name: be_a_command(name, process)) for name, n in sizes.items()}
     shutil.copy(FOLDER / "two.sfm", FOLDER / "hourly.sfm")
-    codes |= {name: fork(2, lambda rank, name=name: be_an_update(name, rank)) for name in UPDATES}
+    codes |= {name: fork(2, lambda process, name=name: be_an_update(name, process)) for name in UPDATES}
     codes["killed"] = os.waitstatus_to_exitcode(os.waitpid(beside, 0)[1])
     (FOLDER / "codes.json").write_text(json.dumps(codes))
 

@@ -53,7 +53,7 @@ def write_rows(folder, n, seed, files=1, **options):
 
 
 def run(folder):
-    """Run the jobs of rank_jobs.py; return what they said."""
+    """Run the jobs of process_jobs.py; return what they said."""
     folder.mkdir()
     write_rows(folder / "rows", ROWS, 0, files=4)
     write_rows(folder / "other", ROWS // 2, 0)
@@ -70,7 +70,7 @@ def run(folder):
     pq.write_table(pa.table({"x": [0.5]}), folder / "plain" / "0.parquet")
     path = os.pathsep.join([str(Path(sf.__file__).parents[1]), str(HERE.parent)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "rank_jobs.py"), str(folder)]
+    command = [sys.executable, str(HERE / "process_jobs.py"), str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stderr
@@ -80,10 +80,10 @@ def run(folder):
 def folder(tmp_path_factory):
     """Where all jobs have run, once: workers of pytest share the folder that is above those of each."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "processes"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            (folder.parent / "ranks.said").write_text(run(folder))
+            (folder.parent / "processes.said").write_text(run(folder))
     return folder
 
 
@@ -93,14 +93,14 @@ def found(folder):
     several = {}
     for name in ("two", "four", "one", "three", "again"):
         path = folder / f"{name}.json"
-        assert path.exists(), (folder.parent / "ranks.said").read_text()[-3000:]
+        assert path.exists(), (folder.parent / "processes.said").read_text()[-3000:]
         several |= json.loads(path.read_text())
     return several
 
 
 @pytest.fixture(scope="module")
 def codes(folder):
-    """Exit codes of ranks, by name."""
+    """Exit codes of processes, by name."""
     return json.loads((folder / "codes.json").read_text())
 
 
@@ -117,8 +117,8 @@ def test_scores_are_those_of_the_formula_and_of_the_cpu_engine(found):
 def test_the_plan_says_where_every_table_is(found):
     lines = found["plan"].splitlines()
     assert len(lines) == 6
-    assert lines[1].startswith("spline") and lines[1].endswith("all ranks")
-    assert "1,300" in lines[2] and "rank" in lines[2]
+    assert lines[1].startswith("spline") and lines[1].endswith("all processes")
+    assert "1,300" in lines[2] and "process" in lines[2]
 
 
 def test_steps_on_small_tables_are_those_of_the_cpu_engine(found):
@@ -131,7 +131,7 @@ def test_a_step_on_large_tables_is_that_of_adagrad(found):
         assert difference < 1e-4 and moved > 0.09, name
 
 
-def test_losses_are_divided_by_the_weights_of_all_ranks(found, folder):
+def test_losses_are_divided_by_the_weights_of_all_processes(found, folder):
     totals, expected = found["totals"]
     assert len(totals) == 3
     np.testing.assert_allclose(totals, expected, rtol=1e-6)
@@ -156,7 +156,7 @@ def test_what_is_for_one_machine_is_refused(found):
         assert "one machine" in message and way_out in message
 
 
-def test_the_encoder_does_not_depend_on_the_number_of_ranks(found, folder):
+def test_the_encoder_does_not_depend_on_the_number_of_processes(found, folder):
     encoders = [sf.load(folder / "one.sfm").encoder, sf.load(folder / "two.sfm").encoder]
     encoders.append(sf.ShardedModel.open(folder / "three").encoder)
     assert encoders[0] == encoders[1] == encoders[2]
@@ -164,7 +164,7 @@ def test_the_encoder_does_not_depend_on_the_number_of_ranks(found, folder):
 
 
 def test_losses_agree_within_noise(found, folder):
-    """One, two and three ranks, and the CPU engine."""
+    """One, two and three processes, and the CPU engine."""
     table = pa.concat_tables(pq.read_table(path) for path in sorted((folder / "rows").glob("*.parquet")))
     names = ("one.sfm", "two.sfm", "three")
     last = [history(found, name)[-1] for name in names]
@@ -195,7 +195,7 @@ def test_the_pipeline_takes_the_same_steps(found, folder):
         assert (values == piped[name]).all(), name
 
 
-def test_a_run_moves_from_two_ranks_to_four_to_one(found, folder):
+def test_a_run_moves_from_two_processes_to_four_to_one(found, folder):
     assert found["stopped 2"] == ["Interrupted: step 20"] * 2
     assert found["stopped 4"] == ["Interrupted: step 30"] * 4
     assert len(found["moved.sfm"]) == 3
@@ -207,12 +207,12 @@ def test_a_run_with_other_settings_does_not_continue(found):
     assert "add --resume" in found["not resumed"][0]
 
 
-def test_torch_has_one_thread_on_a_rank_unless_more_are_given(found):
+def test_torch_has_one_thread_on_a_process_unless_more_are_given(found):
     """Its threads would mostly wait for each other; all cores encode."""
     assert found["torch threads"] == [[8, 1], [2, 2]]
 
 
-def test_a_killed_rank_starts_again_from_the_last_checkpoint(found, folder, codes):
+def test_a_killed_process_starts_again_from_the_last_checkpoint(found, folder, codes):
     assert codes["killed"] == 0
     killed = json.loads((folder / "killed.json").read_text())
     assert killed["restarts"] == 1
@@ -238,7 +238,7 @@ def test_an_update_adds_new_categories_to_a_sharded_model(found, folder):
     assert after.history[-1].run == "update" and after.history[-1].epoch == 4
 
 
-def test_an_update_on_ranks_refuses_an_hour_without_clicks(found, folder):
+def test_an_update_on_processes_refuses_an_hour_without_clicks(found, folder):
     """As on one machine: the model stays, and the refused one is beside it."""
     assert len(found["zeros"]) == 3
     for message in found["zeros"]:
@@ -248,13 +248,13 @@ def test_an_update_on_ranks_refuses_an_hour_without_clicks(found, folder):
     assert not (folder / "updated.sfm.checkpoints").exists()
 
 
-def test_without_a_guard_every_update_on_ranks_is_accepted(found, folder):
+def test_without_a_guard_every_update_on_processes_is_accepted(found, folder):
     assert found["no guard"]["verdict"] is None
     assert sf.load(folder / "learned.sfm").encoder.n_rows == ROWS + 1200
 
 
-def test_updates_on_ranks_keep_the_state_of_their_optimizers(found):
-    """The state is that which other ranks wrote, for tables on all ranks and for tables that are divided."""
+def test_updates_on_processes_keep_the_state_of_their_optimizers(found):
+    """The state is that which other processes wrote, for tables on all processes and for tables that are divided."""
     first, second = found["update"], found["again"]
     assert not first["continued"] and second["continued"]
     assert 0 < first["steps"] < second["steps"]
@@ -273,12 +273,12 @@ def test_the_state_of_a_sharded_model_is_kept_too(found, folder):
     assert sorted(left) == [".index", ".moments", ".moments"]
 
 
-def test_two_updates_on_ranks_at_a_time_are_refused(found):
+def test_two_updates_on_processes_at_a_time_are_refused(found):
     message, other = found["locked"]
     assert "again.sfm' is being updated by another process" in message and other == "silent"
 
 
-def test_the_command_updates_on_ranks_as_on_one_machine(folder, codes):
+def test_the_command_updates_on_processes_as_on_one_machine(folder, codes):
     """With the same options, messages and exit codes."""
     assert codes["bad hour"] == [4, 4] and codes["good hour"] == [0, 0]
     refused, accepted = (json.loads("\n".join(lines_of(folder, f"{name} hour", "out")[0])) for name in ("bad", "good"))
@@ -292,7 +292,7 @@ def test_the_command_updates_on_ranks_as_on_one_machine(folder, codes):
 
 
 def lines_of(folder, name, kind="err"):
-    """What each rank of a command printed."""
+    """What each process of a command printed."""
     return [path.read_text().splitlines() for path in sorted(folder.glob(f"{name}.?.{kind}"))]
 
 
@@ -317,17 +317,17 @@ def loss_of_balanced_rows(folder):
     return np.average(values, weights=np.array(fitted.loss.class_weights)[y.astype(int)])
 
 
-# By name: the rank that knows (None if all of them do), and what it says.
+# By name: the process that knows (None if all of them do), and what it says.
 FAULTS = {
-    "versions": (0, "versions differ: torch is 2.0 on rank 1 and 2.13"),
+    "versions": (0, "versions differ: torch is 2.0 on process 1 and 2.13"),
     "missing file": (1, "nowhere"),
-    "other file": (0, "the data differ: '1.parquet' is on rank 0, but not on rank 1"),
-    "other contents": (0, "the data differ: '0.parquet' has other contents on rank 1 than on rank 0"),
+    "other file": (0, "the data differ: '1.parquet' is on process 0, but not on process 1"),
+    "other contents": (0, "the data differ: '0.parquet' has other contents on process 1 than on process 0"),
     "target": (None, "no column 'clik'"),
-    "too few rows": (None, "2 rows cannot be divided among 3 ranks"),
+    "too few rows": (None, "2 rows cannot be divided among 3 processes"),
     "memory": (0, "the tables take"),
-    "full disk": (1, "rank 1: cannot write a checkpoint"),
-    "hanging": (0, "another rank has not answered for 5 seconds"),
+    "full disk": (1, "process 1: cannot write a checkpoint"),
+    "hanging": (0, "another process has not answered for 5 seconds"),
     "device": (None, "device must be cpu or cuda, got 'gpu'"),
     "members": (None, "--members 2 is for one machine"),
     "effort": (None, "--effort and --time-limit are for one machine"),
@@ -336,8 +336,8 @@ FAULTS = {
 }
 
 
-def test_the_rank_that_knows_says_what_is_wrong(folder, codes):
-    """One message, and no rank ends well."""
+def test_the_process_that_knows_says_what_is_wrong(folder, codes):
+    """One message, and no process ends well."""
     for fault, (who, message) in FAULTS.items():
         assert all(codes[fault]) and 1 in codes[fault], fault
         check_what_is_said(folder, fault, who, message)
@@ -345,12 +345,12 @@ def test_the_rank_that_knows_says_what_is_wrong(folder, codes):
 
 
 def check_what_is_said(folder, fault, who, message):
-    lines = [(rank, line) for rank, lines in enumerate(lines_of(folder, fault)) for line in lines]
-    said = [(rank, line) for rank, line in lines if line.startswith("splinefm: ")]
+    lines = [(process, line) for process, lines in enumerate(lines_of(folder, fault)) for line in lines]
+    said = [(process, line) for process, line in lines if line.startswith("splinefm: ")]
     assert len(said) == 1, lines
-    rank, line = said[0]
-    assert rank == who or who is None
-    assert line.startswith(f"splinefm: rank {rank}: ") and message in line
+    process, line = said[0]
+    assert process == who or who is None
+    assert line.startswith(f"splinefm: process {process}: ") and message in line
     assert not any("Traceback" in line for _, line in lines)
 
 
