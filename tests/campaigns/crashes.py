@@ -315,19 +315,19 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
     from _targets import SCHEMA, TABLE, fresh, rows
 
     import splinefm as sf
-    from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
+    from splinefm.distribute.fit import DistributedFit, JobSettings, fit_on_processes
     from splinefm.distribute.processes import run_together
     from splinefm.train.losses import Loss
 
     fresh(folder)
     pq.write_table(pa.table(rows(400)), folder / "rows.parquet")
     training = sf.Training(epochs=2, batch_size=64, learning_rate=0.03, seed=3, threads=1)
-    request = RankFit(str(folder / "rows.parquet"), "click", SCHEMA, sf.FM(k=2), Loss(), training=training)
+    request = DistributedFit(str(folder / "rows.parquet"), "click", SCHEMA, sf.FM(k=2), Loss(), training=training)
 
     def fit(out: str) -> None:
         torch.set_num_threads(1)
-        settings = RankSettings(folder / out, checkpoints=folder / "steps", minutes=0.0, resume=True)
-        run_together(lambda ranks: fit_on_ranks(request, settings, ranks) and None, 60.0)
+        settings = JobSettings(folder / out, checkpoints=folder / "steps", minutes=0.0, resume=True)
+        run_together(lambda processes: fit_on_processes(request, settings, processes) and None, 60.0)
 
     begin = time.monotonic()
     code = kill_child(lambda: fit("whole.sfm"), folder, (None, 1e6), 1.0)
