@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from c_library import ERROR_ARGUMENT, ERROR_VALUE, CallError, CError, CFilter, CItems, CScorer, CValue, library
 from splinefm.model.split import Split
-from splinefm.rank.tables import ContextQueries
+from splinefm.rank.sides import ContextQueries
 from support import (
     averages,
     cross_schema,

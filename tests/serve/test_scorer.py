@@ -25,7 +25,7 @@ from splinefm.encode.tables.columns import as_categories
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.model.family.formula import formula_scores
-from splinefm.rank.tables import FieldSubset
+from splinefm.rank.sides import FieldSubset
 from splinefm.serve.scorer import Scorer
 from splinefm.train.losses import Loss
 from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, random_params

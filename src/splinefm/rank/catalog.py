@@ -1,9 +1,9 @@
-"""Searches and changes of an index in several threads: many searches at a time, or one change."""
+"""The items of an index: written, published, replaced and removed, while other threads search; changes are atomic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import Condition
 from typing import Any, NamedTuple
@@ -17,8 +17,8 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.table import Table
 from splinefm.model.split import Split
-from splinefm.rank.effects import EffectMeter, EffectStore
-from splinefm.rank.error import Maxima, Meter
+from splinefm.rank.effects import EffectStore
+from splinefm.rank.error import EffectMeter, Maxima, Meter
 from splinefm.rank.ids import (
     Groups,
     Ids,
@@ -30,79 +30,66 @@ from splinefm.rank.ids import (
     read_keys,
     written_types,
 )
+from splinefm.rank.sides import ContextQueries, FieldSubset
 from splinefm.rank.store import Dtype, Form, Positions, Store, VectorStore
-from splinefm.rank.tables import ContextQueries, FieldSubset
 from splinefm.train.fitted import Fitted
 
+_CHUNK = 8192  # items that are read and encoded at a time
+BLOCK = 1024  # items whose float64 vectors are in memory at a time
 
-class Gate:
+
+class ReadWriteLock:
     """Lets in any number of readers, or one writer; a writer that waits goes before readers that come later.
 
     Examples
     --------
-    >>> gate = Gate()
-    >>> with gate.reading, gate.reading:
+    >>> lock = ReadWriteLock()
+    >>> with lock.reading(), lock.reading():
     ...     pass
-    >>> with gate.writing:
+    >>> with lock.writing():
     ...     pass
     """
 
     def __init__(self) -> None:
-        self.changed = Condition()
-        self.n_readers = self.n_waiting = 0
-        self.is_writing = False
-        self.reading, self.writing = _Reading(self), _Writing(self)
+        self._changed = Condition()
+        self._n_readers = self._n_waiting = 0
+        self._is_writing = False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the lock together with other readers."""
+        with self._changed:
+            while self._is_writing or self._n_waiting:
+                self._changed.wait()
+            self._n_readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_readers -= 1
+                if not self._n_readers:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock without anyone else."""
+        with self._changed:
+            self._n_waiting += 1
+            try:
+                while self._is_writing or self._n_readers:
+                    self._changed.wait()
+                self._is_writing = True
+            finally:
+                self._n_waiting -= 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gate, ()  # a copy of an index has a gate of its own
-
-
-class _Reading:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def __enter__(self) -> None:
-        gate = self._gate
-        with gate.changed:
-            while gate.is_writing or gate.n_waiting:
-                gate.changed.wait()
-            gate.n_readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        gate = self._gate
-        with gate.changed:
-            gate.n_readers -= 1
-            if not gate.n_readers:
-                gate.changed.notify_all()
-
-
-class _Writing:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def __enter__(self) -> None:
-        gate = self._gate
-        with gate.changed:
-            gate.n_waiting += 1
-            try:
-                while gate.is_writing or gate.n_readers:
-                    gate.changed.wait()
-                gate.is_writing = True
-            finally:
-                gate.n_waiting -= 1
-
-    def __exit__(self, *_: object) -> None:
-        gate = self._gate
-        with gate.changed:
-            gate.is_writing = False
-            gate.changed.notify_all()
-
-
-# The items of an index: written, published, replaced and removed. Every change is atomic.
-
-
-_CHUNK = 8192  # items that are read and encoded at a time
-BLOCK = 1024  # items whose float64 vectors are in memory at a time
+        return ReadWriteLock, ()  # a copy of an index has a lock of its own
 
 
 class _Block(NamedTuple):
@@ -164,7 +151,7 @@ class Catalog:
         self.groups = Groups()
         self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
-        self.gate = Gate()
+        self.lock = ReadWriteLock()
 
     def open(self, items: object, ids: object, groups: object) -> Table:
         """Open a table of items, whose columns of ids and groups are those of the index unless others are named."""
@@ -183,7 +170,7 @@ class Catalog:
             with _one_blas_thread(source):
                 chunks = self._chunks(source, ids, groups, keys, names)
                 for block in in_order(partial(self._encode, watch), chunks, threads):
-                    with self.gate.writing:  # searches may still read what was at these positions
+                    with self.lock.writing():  # searches may still read what was at these positions
                         positions.append(self.store.reserve(len(block.offsets)))
                         self.store.write(positions[-1], block.packed)
                         self.meter.maxima.update(block.maxima)
@@ -199,14 +186,14 @@ class Catalog:
             _check_lengths(staged)
             watch.warn()
         except BaseException:
-            with self.gate.writing:
+            with self.lock.writing():
                 self.store.release(np.concatenate(positions))
             raise
         return staged
 
     def commit(self, staged: Staged, *, replace: bool) -> None:
         """Publish staged items, replacing those with the same ids or adding new ones; on an error, release them."""
-        with self.gate.writing:
+        with self.lock.writing():
             try:
                 old = self._replaced(staged.keys, replace)
             except BaseException:
@@ -222,7 +209,7 @@ class Catalog:
     def remove(self, ids: object) -> None:
         """Remove items."""
         keys = read_keys(ids, "ids")
-        with self.gate.writing:
+        with self.lock.writing():
             positions = np.unique(self._present(keys))
             self.ids.erase(positions)
             self.store.release(positions)

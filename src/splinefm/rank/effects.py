@@ -1,14 +1,20 @@
-"""The error of scores that are sums of effects: a bound and a measurement."""
+"""Items stored as their features: the effect of each feature on the score is computed once per context.
+
+If the vector of an item is a sum over its features, so is its product with the vector of a context:
+
+    score(context, item) = constant(context) + offset(item) + Σ weight · effect(feature)
+    effect(feature) = query(context) · vector(feature)
+
+An item is then an integer per category and a few weights per numerical field, regardless of the length of vectors. A
+request first computes the effects of all features that items have, and then sums up those of each item.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import Array, BoolArray, Float32Array, FloatArray, Int32Array
-from splinefm._cached import cached_property
 from splinefm._core import TOGETHER, TopK
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.categorical import Categorical
@@ -16,80 +22,9 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
-from splinefm.model.split import Side, Split
-from splinefm.rank.error import MARGIN, ROUNDING, Maxima, Meter, ScoreError, largest_sizes
+from splinefm.model.split import Split
+from splinefm.rank.sides import ContextQueries
 from splinefm.rank.store import STEP, Filter, Form, Panels, Positions, Store
-from splinefm.rank.tables import ContextQueries
-
-
-class EffectMeter(Meter):
-    """Measures items that are stored as their features.
-
-    Features and weights are stored exactly: apart from the offsets of items, only the arithmetic rounds. In the maxima,
-    `offset_size` is the sum of the absolute values of all summands of an item, and the arrays by number of a vector are
-    empty.
-    """
-
-    def __post_init__(self) -> None:
-        self.maxima = Maxima.none(0)
-
-    @cached_property
-    def _probes(self) -> list[FloatArray]:
-        return self.split.feature_queries(self.probes)
-
-    @cached_property
-    def _reaches(self) -> list[FloatArray]:
-        """Upper bounds of the numbers that a feature is multiplied with."""
-        return [part[0] for part in self.largest.feature_queries(self.reach[None])]
-
-    def measure(self, items: Side, packed: Slots) -> Maxima:  # type: ignore[override]  # each form has its own
-        """Measure items with exact vectors and offsets; offsets are stored in float32."""
-        rounded = items.scores.astype(np.float32)
-        scores, sizes = np.repeat(rounded[:, None], len(self.probes), axis=1), np.abs(items.scores)
-        for i, f in enumerate(self.split.items):
-            features, weight = _features_of(packed, i)
-            known, index = np.unique(features, return_inverse=True)
-            index = index.reshape(features.shape)
-            numbers = self.split.params["factors"][known][:, self.split.feature_columns(f)]
-            effects = numbers @ self._probes[i].T.astype(np.float32)
-            reach = np.abs(numbers) @ self._reaches[i]
-            for j in range(features.shape[1]):
-                scores += weight[:, j, None] * effects[index[:, j]]
-                sizes += np.abs(weight[:, j]) * reach[index[:, j]]
-        gap = items.vectors @ self.probes.T + items.scores[:, None] - scores
-        nothing, parts = np.zeros(0), (rounded - items.scores, sizes, gap.ravel())
-        return Maxima(nothing, nothing, *(float(largest_sizes(part)) for part in parts))
-
-    @property
-    def error(self) -> ScoreError:
-        """The error over all stored items."""
-        m = self.maxima
-        # An effect is a sum of `longest` products, a score a sum of `n_weights` effects. Each summand is rounded once
-        # with its factors, and once more with every addition.
-        longest = max((len(part) for part in self._reaches), default=0)
-        n_weights = sum(sum(self.split.layout.fields[f].widths) for f in self.split.items)
-        roundings = MARGIN * (longest + n_weights + 8) * ROUNDING
-        return ScoreError(float(m.offset_shift + roundings * (m.offset_size + self.offset_reach)), float(m.measured))
-
-
-def _features_of(slots: Slots, i: int) -> tuple[Any, Any]:
-    """Features and weights of field i."""
-    windows = slice(*slots.layout.window_ptr[i : i + 2])
-    weights = slice(slots.layout.weight_ptr[windows.start], slots.layout.weight_ptr[windows.stop])
-    width = np.diff(slots.layout.weight_ptr)[windows]
-    inside = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
-    return np.repeat(slots.start[:, windows], width, axis=1) + inside, slots.weight[:, weights]
-
-
-# Items stored as their features: the effect of each feature on the score is computed once per context.
-#
-# If the vector of an item is a sum over its features, so is its product with the vector of a context:
-#
-#     score(context, item) = constant(context) + offset(item) + Σ weight · effect(feature)
-#     effect(feature) = query(context) · vector(feature)
-#
-# An item is then an integer per category and a few weights per numerical field, regardless of the length of vectors. A
-# request first computes the effects of all features that items have, and then sums up those of each item.
 
 # The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
 _LOOKUP = 4
@@ -346,9 +281,9 @@ class EffectStore(Store):
     ) -> list[tuple[Float32Array, Positions]]:
         """See `Store`."""
         few = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
-        alone = len(queries) - few if 2 * few <= TOGETHER else len(queries)
-        found = super().search(queries[:alone], constants[:alone], k, only, visit, threads)
-        for q in range(alone, len(queries)):
+        n_batched = len(queries) - few if 2 * few <= TOGETHER else len(queries)
+        found = super().search(queries[:n_batched], constants[:n_batched], k, only, visit, threads)
+        for q in range(n_batched, len(queries)):
             found += super().search(queries[q : q + 1], constants[q : q + 1], k, only, visit, threads)
         return found
 

@@ -28,8 +28,8 @@ from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
 from splinefm.rank.file import index_sections
 from splinefm.rank.ids import as_ids, sort_keys, written_types
+from splinefm.rank.sides import FieldSubset, fields_of_items
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Form, Positions
-from splinefm.rank.tables import FieldSubset, fields_of_items
 from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ItemIndex:
     @property
     def ids(self) -> Array:
         """All ids, ascending."""
-        with self._catalog.gate.reading:
+        with self._catalog.lock.reading():
             ids = self._catalog.ids
             words = ids.words[self._catalog.store.used()]
         return as_ids(words[np.argsort(sort_keys(words, ids.kind))], ids.kind)
@@ -169,7 +169,7 @@ class ItemIndex:
     def matrix(self) -> tuple[Array, Float32Array, Float32Array]:
         """Ids, vectors of shape (n, length) and offsets of all items, by ascending id, for other search engines."""
         store, ids = self._catalog.store, self._catalog.ids
-        with self._catalog.gate.reading:
+        with self._catalog.lock.reading():
             positions = store.used()
             positions = positions[np.argsort(ids.order(positions))]
             return ids.names(positions), store.vectors(positions), store.offsets[positions]
@@ -222,11 +222,11 @@ class ItemIndex:
         check_size("k", k)
         check_size("threads", threads)
         queries, constants = self.queries(self.encode_context(context))
-        with self._catalog.gate.reading:
+        with self._catalog.lock.reading():
             only, visit = self._filter(allowed, excluded, group)
-            most = min(int(k), len(self))
-            found = self._catalog.store.search(queries, constants, most, only, visit, int(threads))
-            ids, scores = self._ranked(found, most)
+            k = min(int(k), len(self))
+            found = self._catalog.store.search(queries, constants, k, only, visit, int(threads))
+            ids, scores = self._ranked(found, k)
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
 
     def check_context(self, context: Mapping[str, object]) -> None:
@@ -329,7 +329,7 @@ class ItemIndex:
         """
         from splinefm.rank.file import save
 
-        with self._catalog.gate.reading:
+        with self._catalog.lock.reading():
             save(self._catalog, self.fitted, path)
 
     @classmethod
@@ -359,7 +359,7 @@ class ItemIndex:
 
     def image(self) -> dict[str, Array]:
         """Return the items as sections of a scorer file; `fitted.export_scorer(path, index=index)` writes them."""
-        with self._catalog.gate.reading:
+        with self._catalog.lock.reading():
             return index_sections(self._catalog)
 
     def approximate(self, **options: Any) -> ApproximateIndex:

@@ -1,4 +1,4 @@
-"""Encode tables of items and contexts, or one context as a dict."""
+"""The two sides of a ranking: fields of items and of contexts, their encoding, and the vectors of contexts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ from splinefm.model.scores import row_columns, row_params, row_width
 from splinefm.model.split import MapArrays, Split, map_arrays
 from splinefm.train.fitted import Fitted
 
-# The side of a context, computed by the loops: what the C library computes as well, to the bit.
-
 
 class ContextQueries:
-    """Vectors of contexts, and the constants that they add to all scores.
+    """Vectors of contexts, and the constants that they add to all scores, to the bit as in the C library.
 
     Parameters
     ----------
