@@ -110,54 +110,41 @@ def view(
         if suffix in FORMATS:
             import_plots()  # before the work, not after it
     fitted = one_class(load(model), class_name, "view")
-    seen = make_view(fitted, along, segment or [], each, data, sep, link, not quiet)
+    result = make_view(fitted, along, segment or [], each, data, sep, link, not quiet)
     if out is not None:
-        write_view(seen, out)
-    for remark in seen.segments.remarks:
+        write_view(result, out)
+    for remark in result.segments.remarks:
         opt.remarks(quiet)(remark)
     if as_json:
-        return print_json({**seen.to_dict(), **({} if out is None else {"file": str(out)})})
-    print_view(seen, out)
+        return print_json({**result.to_dict(), **({} if out is None else {"file": str(out)})})
+    print_view(result, out)
 
 
 @dataclass(frozen=True, eq=False)
 class ViewResult:
-    """A view with everything that is needed to print, plot and write it.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    along : list of str
-        The fields that vary.
-    view : Curve, Bars or Surface
-        The view of all segments; for several, they are its first axis.
-    segments : Segments
-        The segments.
-    averaged : list of str
-        Fields that are averaged over.
-    rows : int, optional
-        Number of rows of the given table; None without one.
-    sample : pyarrow.Table, optional
-        Some or all rows of that table.
-    link : bool
-        Whether predictions are shown.
-    """
+    """A view with everything that is needed to print, plot and write it."""
 
     fitted: Fitted
     along: list[str]
-    view: View
+    view: View  # of all segments; for several, they are its first axis
     segments: Segments
-    averaged: list[str]
-    rows: int | None
-    sample: pa.Table | None
-    link: bool
+    averaged: list[str]  # fields that are averaged over
+    n_rows: int | None  # of the given table; None without one
+    sample: pa.Table | None  # some or all rows of that table
+    link: bool  # show predictions, not scores
+
+    @property
+    def value_name(self) -> str:
+        """The name of the values that are shown."""
+        from splinefm.store.description import prediction_names
+
+        return prediction_names(self.fitted)[0] if self.link else "score"
 
     @property
     def views(self) -> list[Any]:
         """One view per segment."""
-        several = len(self.segments.rows) > 1
-        return [self.view[i] for i in range(len(self.segments.rows))] if several else [self.view]
+        n = len(self.segments.rows)
+        return [self.view] if n == 1 else [self.view[i] for i in range(n)]
 
     def values(self, name: str) -> FloatArray | None:
         """The values of a numerical column in the sample."""
@@ -225,7 +212,7 @@ def make_view(
         )
     named = {*along, *chosen.fields}
     averaged = [name for name, item in sources.fields.items() if not {name, item.column} & named]
-    rows, sample = None, None
+    n_rows, sample = None, None
     if data is not None:
         table = open_data(data, fitted.encoder.schema.column_types(), sep)
         columns = list(dict.fromkeys(sources.fields[name].column for name in (*along, *averaged)))
@@ -234,7 +221,7 @@ def make_view(
             read = read_sample(table, columns, BACKGROUND_ROWS, progress)
         if not read.n_seen:
             raise ValueError(f"--data {data!r} has no rows; give at least one to average over")
-        rows, sample = read.n_seen, read.table()
+        n_rows, sample = read.n_seen, read.table()
     background = sample if averaged else None
     view: View
     if len(chosen.rows) == 1:
@@ -242,46 +229,46 @@ def make_view(
     else:
         columns_of_segments = chosen.columns(fitted.encoder.schema)
         view = segments(fitted, columns_of_segments, along, rest="mean", background=background)
-    return ViewResult(fitted, along, view, chosen, averaged, rows, sample, link)
+    return ViewResult(fitted, along, view, chosen, averaged, n_rows, sample, link)
 
 
-def write_view(seen: ViewResult, out: Path) -> None:
+def write_view(result: ViewResult, out: Path) -> None:
     """Write a plot or the values, as the ending of the file says."""
     from splinefm._files import check_destination, replacing
     from splinefm.plots.files import plot_bytes
 
     suffix = out.suffix.lower()
     if suffix == ".json":
-        content = json.dumps(seen.to_dict(), allow_nan=False).encode() + b"\n"
+        content = json.dumps(result.to_dict(), allow_nan=False).encode() + b"\n"
     elif suffix == ".csv":
-        content = csv_bytes(seen)
+        content = csv_bytes(result)
     else:
-        content = plot_bytes(draw(seen), out)
+        content = plot_bytes(draw(result), out)
     with replacing(check_destination(out)) as file:
         file.write(content)
 
 
-def draw(seen: ViewResult) -> Any:
+def draw(result: ViewResult) -> Any:
     """Plot a view; returns an Axes."""
     from splinefm.inspect.curves import Curve, Surface
     from splinefm.plots.captions import caption
     from splinefm.plots.files import import_plots, make_axes
 
     plots, ax = import_plots(), make_axes((7.0, 4.5))
-    names = seen.segments.names
-    if isinstance(seen.view, Surface):
-        plots.surface(seen.view, ax, link=seen.link, data=seen.sample)
-    elif isinstance(seen.view, Curve):
-        several = names if len(names) > 1 else None
-        plots.curve(seen.view, ax, data=seen.values(seen.along[0]), link=seen.link, names=several)
+    names = result.segments.names
+    several = names if len(names) > 1 else None
+    if isinstance(result.view, Surface):
+        plots.surface(result.view, ax, link=result.link, data=result.sample)
+    elif isinstance(result.view, Curve):
+        plots.curve(result.view, ax, data=result.values(result.along[0]), link=result.link, names=several)
     else:
-        plots.bars(seen.view, ax, link=seen.link, names=names if len(names) > 1 else None)
+        plots.bars(result.view, ax, link=result.link, names=several)
     if len(names) == 1 and names[0]:
         ax.set_title(caption(names[0], 80), fontsize="medium")
     return ax
 
 
-def csv_bytes(seen: ViewResult) -> bytes:
+def csv_bytes(result: ViewResult) -> bytes:
     """One line per value: segment, fields that vary, a token instead of a value, score and prediction.
 
     One of several classes has a score only.
@@ -291,11 +278,11 @@ def csv_bytes(seen: ViewResult) -> bytes:
 
     from splinefm.store.description import prediction_names
 
-    fields = [*seen.segments.fields, *seen.along]
-    wanted = list(dict.fromkeys(["score", prediction_names(seen.fitted)[0]]))
-    wanted = [*([] if len(seen.along) == 2 else ["token"]), *wanted]
+    fields = [*result.segments.fields, *result.along]
+    wanted = list(dict.fromkeys(["score", prediction_names(result.fitted)[0]]))
+    wanted = [*([] if len(result.along) == 2 else ["token"]), *wanted]
     results = [name if name not in fields else f"{name} of the model" for name in wanted]
-    lines = [line for described in seen.to_dict()["views"] for line in _lines(described)]
+    lines = [line for described in result.to_dict()["views"] for line in _lines(described)]
     columns = []
     for values in zip(*lines, strict=True):
         has_text = any(isinstance(value, str) for value in values)
@@ -313,10 +300,10 @@ def _lines(values: dict[str, Any]) -> Iterator[list[Any]]:
     if "y" in values:
         for i, x in enumerate(values["x"]):
             for j, y in enumerate(values["y"]):
-                yield [*row, x, y, *(result[i][j] for result in results)]
+                yield [*row, x, y, *(grid[i][j] for grid in results)]
         return
-    for x, *found in zip(_points(values), *results, strict=True):
-        yield [*row, x, None, *found]
+    for x, *numbers in zip(_points(values), *results, strict=True):
+        yield [*row, x, None, *numbers]
     for name, token in values["tokens"].items():
         yield [*row, None, name, *token.values()]
 
@@ -326,77 +313,77 @@ def _points(values: dict[str, Any]) -> list[Any]:
     return list(values["x"] if "x" in values else values["categories"])
 
 
-def print_view(seen: ViewResult, out: Path | None) -> None:
+def print_view(result: ViewResult, out: Path | None) -> None:
     """Print what is shown, and the values at a few points unless a file has them."""
     from splinefm.store.description import predicted_thing
 
-    shown = predicted_thing(seen.fitted) if seen.link else "score"
-    facts = [("shown", f"{shown} along {' and '.join(seen.along)}")]
-    if seen.segments.fields:
-        facts.append(("segment" if len(seen.segments.rows) == 1 else "segments", "; ".join(seen.segments.names)))
-    if seen.averaged:
-        facts.append(("averaged", f"{', '.join(seen.averaged)}: each separately, over {_rows_averaged(seen)}"))
+    shown = predicted_thing(result.fitted) if result.link else "score"
+    facts = [("shown", f"{shown} along {' and '.join(result.along)}")]
+    if result.segments.fields:
+        facts.append(("segment" if len(result.segments.rows) == 1 else "segments", "; ".join(result.segments.names)))
+    if result.averaged:
+        facts.append(("averaged", f"{', '.join(result.averaged)}: each separately, over {_rows_averaged(result)}"))
     if out is not None:
         facts.append(("file", str(out)))
-    printed = seen.describe(PRINTED) if out is None else []  # first, since the data may turn out to be invalid
+    printed = result.describe(PRINTED) if out is None else []  # first, since the data may turn out to be invalid
     print_facts(facts)
     if printed:
         print()
-        _print_surface(seen, shown, printed[0]) if "y" in printed[0] else _print_lines(seen, printed)
+        _print_surface(result, shown, printed[0]) if "y" in printed[0] else _print_lines(result, printed)
 
 
-def _rows_averaged(seen: ViewResult) -> str:
-    if seen.rows is None or seen.sample is None:
-        return f"the {seen.fitted.encoder.n_rows:,} training rows"
-    part = "" if seen.rows == seen.sample.num_rows else f"{seen.sample.num_rows:,} of "
-    return f"{part}{seen.rows:,} rows of the data"
+def _rows_averaged(result: ViewResult) -> str:
+    if result.n_rows is None or result.sample is None:
+        return f"the {result.fitted.encoder.n_rows:,} training rows"
+    part = "" if result.n_rows == result.sample.num_rows else f"{result.sample.num_rows:,} of "
+    return f"{part}{result.n_rows:,} rows of the data"
 
 
-def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
+def _print_lines(result: ViewResult, printed: list[dict[str, Any]]) -> None:
     """Print a line per value or category, with a column per segment."""
     from splinefm.inspect.values import extremum_text, shown_numbers
-    from splinefm.store.description import prediction_names
 
     first = printed[0]
-    names = _side_texts(seen, 0, _points(first))
-    columns = [shown_numbers(each, seen.link) for each in printed]
+    names = _side_texts(result, 0, _points(first))
+    columns = [shown_numbers(each, result.link) for each in printed]
     cells = [[number(value) for value in values] for values in zip(*columns, strict=True)]
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
     lines += [
-        [f"({name})", *(number(shown_numbers(each["tokens"][name], seen.link)) for each in printed)] for name in tokens
+        [f"({name})", *(number(shown_numbers(each["tokens"][name], result.link)) for each in printed)]
+        for name in tokens
     ]
-    heads = seen.segments.names if len(printed) > 1 else prediction_names(seen.fitted)[:1] if seen.link else ["score"]
+    heads = result.segments.names if len(printed) > 1 else [result.value_name]
     side = ">" if "x" in first else ""
-    print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
+    print_table([side + result.along[0], *(f">{head}" for head in heads)], lines)
     if first.get("categories_in_all", 0) > len(names):
         print_lines(f"The {len(names)} most frequent of {first['categories_in_all']:,} categories.")
     for head, each in zip(heads, printed, strict=True):
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
             ends = ", ".join(
-                f"{which} {number(shown_numbers(end, seen.link))} at {extremum_text(seen.fitted, each, which)}"
+                f"{which} {number(shown_numbers(end, result.link))} at {extremum_text(result.fitted, each, which)}"
                 for which, end in found
             )
             print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
-def _print_surface(seen: ViewResult, shown: str, values: dict[str, Any]) -> None:
+def _print_surface(result: ViewResult, shown: str, values: dict[str, Any]) -> None:
     from splinefm.inspect.values import shown_numbers
 
-    rows = shown_numbers(values, seen.link)
-    sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
+    rows = shown_numbers(values, result.link)
+    sides = [_side_texts(result, side, values[name]) for side, name in enumerate("xy")]
     lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
-    first, second = seen.along
+    first, second = result.along
     columns = [f">{y}" for y in sides[1]]
     print_table([first, *columns], lines, f"{shown}; columns: {second}")
 
 
-def _side_texts(seen: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
+def _side_texts(result: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
     """Values of one of the fields that vary, as text."""
     from splinefm.encode.fields.numerical import Numerical
     from splinefm.inspect.axes import axis_format
     from splinefm.inspect.values import source_field, text_of
 
-    item = source_field(seen.fitted, seen.along[side])
+    item = source_field(result.fitted, result.along[side])
     return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]
