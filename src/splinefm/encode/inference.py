@@ -251,22 +251,19 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     choices = [_choose(name, one_array(head[name]), source.untyped) for name in names]
     fields = tuple(field for chosen, _ in choices for field in chosen)
     provenance = {name: why for _, each in choices for name, why in each.items()}
-    if len(fields) > MANY_COLUMNS:
-        fields = _with_one_resolution(fields, head.num_rows)
     if not fields:
         why = "; ".join(f"{name!r} is {reason}" for name, reason in list(provenance.items())[:EXAMPLES])
         raise ValueError(f"no column is left to make a field of: {why}")
-    return Schema(fields, provenance)
+    schema = Schema(fields, provenance)
+    return _with_one_resolution(schema, head.num_rows) if len(fields) > MANY_COLUMNS else schema
 
 
-def _with_one_resolution(fields: tuple[AnyField, ...], n_rows: int) -> tuple[AnyField, ...]:
-    """The fields of a wide table: one spline for each number, of few segments where there are few rows."""
+def _with_one_resolution(schema: Schema, n_rows: int) -> Schema:
+    """The schema of a wide table: one spline for each number, of few segments where there are few rows."""
     most = BSpline().segments
     basis = BSpline(min(most, max(MIN_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
     usual = (BSpline(), MultiResolution())
-    return tuple(
-        replace(item, basis=basis) if isinstance(item, Numerical) and item.basis in usual else item for item in fields
-    )
+    return schema.with_bases({item.name: basis for item in schema.numerical if item.basis in usual})
 
 
 def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:

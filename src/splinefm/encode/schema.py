@@ -17,7 +17,7 @@ from splinefm._cached import cached_property
 from splinefm._checks import brief, check_choice, check_column_name
 from splinefm._files import check_destination, read_text, replacing
 from splinefm._wording import for_reader
-from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.basis import BASES, Basis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import Cells
 from splinefm.encode.fields.cross import Cross
@@ -191,6 +191,15 @@ class Schema:
         """The numerical fields."""
         return tuple(item for item in self.fields if isinstance(item, Numerical))
 
+    @cached_property
+    def positions_by_column(self) -> dict[str, list[int]]:
+        """For each column, the positions of the fields that read it alone."""
+        positions: dict[str, list[int]] = {}
+        for f, item in enumerate(self.fields):
+            if not isinstance(item, Cross):
+                positions.setdefault(item.column, []).append(f)
+        return positions
+
     def on_column(self, column: str) -> tuple[Single, ...]:
         """The fields that read a column alone; crosses are not among them."""
         return tuple(item for item in self.singles if item.column == column)
@@ -226,6 +235,14 @@ class Schema:
         return Schema(
             fields, {name: why for name, why in self.provenance.items() if name not in names and name not in gone}
         )
+
+    def with_bases(self, bases: Mapping[str, Basis]) -> Schema:
+        """The schema with other bases for some numerical fields, by name."""
+        fields = (
+            replace(item, basis=bases[item.name]) if isinstance(item, Numerical) and item.name in bases else item
+            for item in self.fields
+        )
+        return Schema(fields, self.provenance)
 
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read: text, also for numbers.

@@ -12,8 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._arrays import Array, BoolArray, FloatArray, IndexArray, Int32Array
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
@@ -111,11 +109,11 @@ class Kept:
 def keep_features(fitted: Fitted, most: int, slots: Sequence[Slots]) -> list[Kept]:
     """What is kept of each field so that about `most` features are left, and all those that occur in `slots`."""
     fields, counts = fitted.encoder.fields, fitted.encoder.feature_counts
-    sizes = [_members(item) for item in fields]
+    sizes = [item.n_categories for item in fields]
     if fitted.encoder.layout.n_features <= most:
         return [_kept(item, np.arange(total)) for item, total in zip(fields, sizes, strict=True)]
     used = _used(fitted, slots)
-    costs = [_cost(item) for item in fields]
+    costs = [item.features_per_category for item in fields]
     fixed = sum(item.layout.n_features - total * cost for item, total, cost in zip(fields, sizes, costs, strict=True))
     # One line per category or combination of any field: needed ones first, then by rows per feature.
     field = np.repeat(np.arange(len(fields)), sizes)
@@ -130,36 +128,19 @@ def keep_features(fitted: Fitted, most: int, slots: Sequence[Slots]) -> list[Kep
     return [_kept(item, np.sort(member[chosen & (field == f)])) for f, item in enumerate(fields)]
 
 
-def _members(item: AnyField) -> int:
-    """Categories or combinations of a field that could be left out."""
-    if isinstance(item, Cross):
-        return len(item.cells) if item.cells is not None else 0
-    return len(item.vocabulary or ()) if isinstance(item, Categorical | MultiValued) else 0
-
-
-def _cost(item: AnyField) -> int:
-    """Features of each of them."""
-    return item.block if isinstance(item, Cross) else 1
-
-
-def _first(item: AnyField) -> int:
-    """Features before them."""
-    return item.elements.n_tokens if isinstance(item, Categorical | MultiValued) else 0
-
-
 def _rows(item: AnyField, counts: FloatArray, total: int) -> FloatArray:
     """Training rows of each of them."""
-    first, cost = _first(item), _cost(item)
+    first, cost = item.n_tokens, item.features_per_category
     return counts[first : first + total * cost : cost]
 
 
 def _needed(item: AnyField, used: BoolArray, total: int) -> BoolArray:
-    first, cost = _first(item), _cost(item)
+    first, cost = item.n_tokens, item.features_per_category
     return np.asarray(used[first : first + total * cost].reshape(total, cost).any(axis=1))
 
 
 def _kept(item: AnyField, members: IndexArray) -> Kept:
-    total, first, cost = _members(item), _first(item), _cost(item)
+    total, first, cost = item.n_categories, item.n_tokens, item.features_per_category
     n_features = item.layout.n_features
     own = (first + members[:, None] * cost + np.arange(cost)).ravel()
     others: Any = np.concatenate([np.arange(first), np.arange(first + total * cost, n_features)])

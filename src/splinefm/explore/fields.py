@@ -12,15 +12,12 @@ from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm._wording import number
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.bases.polynomials import PolynomialWindow
-from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.curves import unit_range
 from splinefm.encode.fields.description import bin_edges
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import ORDINARY, SIGNS, Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.plans import CrossPlan, ListPlan, NamesPlan, NumberPlan, Plan, SlowPlan, plan_field
-from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.columns import one_array
@@ -273,15 +270,14 @@ def _starvation(shares: BasisStarvation, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _categorical(item: Single, kept: Kept | None, counts: FloatArray | None) -> dict[str, Any]:
-    assert isinstance(item, Categorical | MultiValued)
+def _categorical(item: Any, kept: Kept | None, counts: FloatArray | None) -> dict[str, Any]:
     members = np.arange(len(item.vocabulary or ())) if kept is None else kept.members
     names = [] if item.vocabulary is None else item.vocabulary.names.take(pa.array(members)).to_pylist()
     first = item.elements.n_tokens
     position = np.argsort(members, kind="stable")
     shown = np.searchsorted(members, item.display_order(members)) if len(members) else position
     return {
-        "kind": "multivalued" if isinstance(item, MultiValued) else "categorical",
+        "kind": "multivalued" if item.holds_lists else "categorical",
         "categories": names,
         "order": shown.tolist(),
         "ordered": item.vocabulary is not None and item.vocabulary.has_natural_order,
@@ -289,8 +285,8 @@ def _categorical(item: Single, kept: Kept | None, counts: FloatArray | None) -> 
         "token_counts": None if counts is None else counts[:first].tolist(),
         "unseen": item.unseen,
         "spelling": item.elements.spelling,
-        "separator": item.separator if isinstance(item, MultiValued) else None,
-        "length": len(item.layout.widths) if isinstance(item, MultiValued) else 1,
+        "separator": getattr(item, "separator", None),
+        "length": len(item.layout.widths),
     }
 
 

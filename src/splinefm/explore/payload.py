@@ -13,7 +13,6 @@ import pyarrow as pa
 from splinefm._arrays import Array, IndexArray
 from splinefm._checks import check_count, check_fitted
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import open_table
@@ -111,7 +110,7 @@ def describe_explanations(fitted: Fitted, rows: pa.Table, buffers: Buffers, thre
     n_fields, product = len(fitted.encoder.fields), fitted.model.product_columns
     if n_fields**2 * (product.stop - product.start) > _MAX_MOMENTS:
         return {"reason": f"{n_fields:,} fields have more products of three than a page takes; use sf.shapley_values"}
-    crossed = any(isinstance(item, Cross) for item in fitted.encoder.fields)
+    crossed = bool(fitted.encoder.crosses)
     numbers = _spaced(len(rows), BACKGROUND_ROWS if crossed else len(rows))
     scores = _each_score(fitted)
     given = read_rows(scores[0], rows, threads)  # encoded once for all scores
@@ -165,15 +164,14 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
     """Fields (or columns, if there are crosses), pairs, triples, and the columns of each cross together."""
     names = found.fields
     crosses = []
-    for item in fitted.encoder.fields:
-        if isinstance(item, Cross):
-            columns = sorted(set(item.columns), key=names.index)
-            value: float | None = None
-            if len(columns) == 2:
-                value = float(found.pairs[names.index(columns[0]), names.index(columns[1])])
-            elif len(columns) == 3:
-                value = found.triples.get((columns[0], columns[1], columns[2]))
-            crosses.append({"name": item.name, "columns": columns, "value": value})
+    for item in fitted.encoder.schema.crosses:
+        columns = sorted(set(item.columns), key=names.index)
+        value: float | None = None
+        if len(columns) == 2:
+            value = float(found.pairs[names.index(columns[0]), names.index(columns[1])])
+        elif len(columns) == 3:
+            value = found.triples.get((columns[0], columns[1], columns[2]))
+        crosses.append({"name": item.name, "columns": columns, "value": value})
     return {
         "fields": [
             {"name": name, "shapley": float(shapley), "main": float(main)}
@@ -374,7 +372,7 @@ def _training(fitted: Fitted) -> dict[str, Any]:
         {"epoch": epoch.epoch, "run": epoch.run, "train": epoch.train_loss, "validation": epoch.validation_loss}
         for epoch in fitted.history
     ]
-    n_crosses = sum(isinstance(item, Cross) for item in fitted.encoder.fields)
+    n_crosses = len(fitted.encoder.crosses)
     return describe_validation(fitted) | {
         "rows": fitted.encoder.n_rows,
         "fields": len(fitted.encoder.fields),

@@ -44,7 +44,6 @@ from splinefm.fit.inputs import (
 from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shared_parameters
 from splinefm.model.family import AnyModel
 from splinefm.model.family.averages import member_model
-from splinefm.search.resolutions import with_bases
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
@@ -264,7 +263,8 @@ class SplineFMBase(SplineFMParameters):
         """Become the estimator of a fit."""
         self.fitted_, chunks = result.fitted, result.chunks
         self._rows = chunks.sample(MAX_ROWS)
-        self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
+        bases = {item.name: item.basis for item in self.fitted_.encoder.schema.numerical}
+        self.schema_ = chunks.source.schema.with_bases(bases)
         self.history_, self._learner = list(self.fitted_.history), None
         self._set_classes(classes)
 

@@ -16,10 +16,6 @@ import numpy.typing as npt
 
 from splinefm._arrays import Array, BoolArray, Float32Array, FloatArray, Int32Array
 from splinefm._core import TOGETHER, TopK
-from splinefm.encode.bases.functions import Bins
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split
@@ -154,9 +150,9 @@ class EffectStore(Store):
         self.split, self.layout = split, SlotLayout(tuple(item.layout for item in fields))
         self.tables = [self._table(f, item) for f, item in zip(split.items, fields, strict=True)]
         # All weights of a categorical field are 1, or 0 for none: they need not be stored.
-        kept = [np.full(sum(item.layout.widths), _has_weights(item)) for item in fields]
+        kept = [np.full(sum(item.layout.widths), not item.has_binary_weights) for item in fields]
         self.kept = np.flatnonzero(np.concatenate(kept))
-        self.lists = [i for i, item in enumerate(fields) if isinstance(item, MultiValued)]
+        self.lists = [i for i, item in enumerate(fields) if item.holds_lists]
         self.starts, self.weights = Panels(self.layout.n_windows, np.int32), Panels(len(self.kept), np.float32)
         super().__init__(self.starts, self.weights)
 
@@ -289,12 +285,3 @@ class EffectStore(Store):
 
     def _batch(self, k: int) -> int:
         return TOGETHER
-
-
-def _has_weights(item: AnyField) -> bool:
-    """Whether a field has weights other than 0 and 1."""
-    if isinstance(item, MultiValued):
-        return item.reduction == "mean"
-    if isinstance(item, Cross):
-        return not all(isinstance(basis, Bins) for bases in item.levels for basis in bases)
-    return not isinstance(item, Categorical) and not isinstance(item.basis, Bins)

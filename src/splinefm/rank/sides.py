@@ -15,7 +15,6 @@ from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.plans import RowFields
 from splinefm.encode.schema import AnyField, Single
@@ -188,7 +187,7 @@ class FieldSubset:
 
     def check_row(self, values: Mapping[str, object]) -> None:
         """Raise unless a dict has one value for every column, so that `encode_any` does not take it for a table."""
-        plain = [item for item in self.fields if not isinstance(item, MultiValued)]
+        plain = [item for item in self.fields if not item.holds_lists]
         several = [item.name for item in plain if not is_row([item], values)]
         if several or not is_row(self.fields, values):
             raise ValueError(
@@ -247,7 +246,7 @@ def is_row(fields: Sequence[AnyField], values: Mapping[str, object]) -> bool:
     (True, False)
     """
     for item in fields:
-        if not isinstance(item, MultiValued):
+        if not item.holds_lists:
             return not any(_is_column(values[name]) for name in item.columns)
     for item in fields:
         if isinstance(item, MultiValued) and _is_column(value := values[item.column]):
@@ -265,15 +264,13 @@ def _is_column(value: object) -> bool:
 
 def _encode_one(item: AnyField, values: Mapping[str, object]) -> tuple[Int32Array, FloatArray]:
     """Features inside the field and weights of one row."""
-    if isinstance(item, Cross):
-        return item.encode([_one_column(part, values[part.column]) for part in item.fields])
-    return item.encode(_one_column(item, values[item.column]))
+    return item.encode(item.as_input([_one_column(single, values[single.column]) for single in item.singles]))
 
 
 def _one_column(item: Single, value: object) -> pa.Array:
     """A value as an Arrow column of one row."""
     if _is_column(value):
-        if not isinstance(item, MultiValued):
+        if not item.holds_lists:
             raise ValueError(
                 f"a context must have one value per field, but {item.name!r} is {type(value).__name__} {value!r}; "
                 "for several contexts, give a table with a list for every field"

@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.model.family import AnyModel
@@ -38,7 +35,7 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
     constant = np.full((len(rows), *np.shape(chunks.start)), chunks.start)
     slope = chunks.loss.slope(y, constant).reshape(len(rows), -1)
     residuals = -slope * np.sqrt(weight / weight.mean())[:, None]
-    read = [item.name for item in schema.fields if isinstance(item, Numerical | Categorical)]
+    read = [item.name for item in schema.singles if not item.holds_lists]
     values = read_values(chunks, read, rows)
     coded = [column for name in read if (column := code_column(chunks.encoder, name, values[name])) is not None]
     position = np.random.default_rng([0x636F6C, training.seed]).random(len(rows))
@@ -68,10 +65,7 @@ def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chun
     validation, layout = chunks.validation, chunks.encoder.layout
     if evidence is None or validation is None or evidence.share < LEAST:
         return evidence
-    fields: dict[str, list[int]] = {}
-    for f, item in enumerate(chunks.encoder.fields):
-        if not isinstance(item, Cross):
-            fields.setdefault(item.column, []).append(f)
+    fields = chunks.encoder.schema.positions_by_column
     most = min(MAX_ROWS, MAX_WORK // (DRAWS * len(fields) * len(layout.fields)))
     if len(fields) < 2 or most < MIN_ROWS:
         return evidence

@@ -9,7 +9,6 @@ from functools import partial
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Provenance, Schema
 from splinefm.encode.tables.names import quoted
 from splinefm.search.recurring import MIN_COUNT, find_recurring, recurring_l2
@@ -26,7 +25,7 @@ def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
     """Return the fields that may become parts of crosses: with "auto", those of columns that were inferred."""
     if not crosses or schema.crosses:
         return []
-    fields = (item for item in schema if isinstance(item, Numerical | Categorical))
+    fields = (item for item in schema.singles if not item.holds_lists)
     return [item.name for item in fields if crosses != "auto" or schema.is_chosen(item.name)]
 
 
@@ -102,7 +101,7 @@ def has_one_name_per_number(schema: Schema, name: str) -> bool:
 
     A number in a text such as "$1,200" is read as one by its own field, but has the whole text for a name.
     """
-    numbers, cross = {item.column for item in schema.fields if isinstance(item, Numerical)}, schema[name]
+    numbers, cross = {item.column for item in schema.numerical}, schema[name]
     parts = cross.category_parts if isinstance(cross, Cross) else ()
     return all(part.values == "numbers" for part in parts if part.column in numbers)
 

@@ -15,7 +15,6 @@ import numpy as np
 from splinefm._arrays import Float32Array, Int64Array
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.model.family import AnyModel
@@ -54,7 +53,7 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
 
 
 def _crosses(schema: Schema) -> dict[str, AnyField]:
-    return {item.name: item for item in schema.resolved if isinstance(item, Cross)}
+    return {item.name: item for item in schema.crosses}
 
 
 def _join(a: AnyField, b: AnyField) -> AnyField | None:

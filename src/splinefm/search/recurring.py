@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -124,11 +124,11 @@ def find_recurring(
     centered = residual - residual.mean()
     columns = _coded(encoder, values, MIN_ROWS_PER_VALUE)
     known = {item.columns for item in encoder.schema.crosses if not item.numbers}
-    singles = [column for column in columns if isinstance(column.fields[0], Numerical)]
+    singles = [column for column in columns if column.fields[0].is_numerical]
     singles += _coded(encoder, names or {}, MIN_ROWS_PER_NAME)
     pairs = list(combinations(_strongest(columns, centered), 2))
     # Pairs of categories are crosses that `screen` finds.
-    pairs = [pair for pair in pairs if any(isinstance(column.fields[0], Numerical) for column in pair)]
+    pairs = [pair for pair in pairs if any(column.fields[0].is_numerical for column in pair)]
 
     def gain_of(pair: tuple[_Groups, _Groups]) -> float:
         return compare_groups(_hashed(*pair), centered).gain
@@ -148,11 +148,10 @@ def _coded(encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], rows
     """Return the values of columns by number, except of those whose values do not recur, and of parts of dates."""
     found = []
     for name, array in values.items():
-        item = encoder.schema[name]
-        assert isinstance(item, Numerical | Categorical)
+        item: Any = encoder.schema[name]
         distinct, code = np.unique(array, return_inverse=True)
         recurs = len(distinct) >= 2 and len(array) >= rows_per_value * len(distinct)
-        if recurs and not (isinstance(item, Numerical) and item.part is not None):
+        if recurs and item.part is None:
             found.append(_Groups((item,), code.astype(np.int64), len(distinct)))
     return found
 
@@ -186,9 +185,7 @@ def _make_field(fields: tuple[Numerical | Categorical, ...]) -> Cross | Categori
     """Return the cross of values, where numbers are taken as names; or a column that has features for more names."""
     if len(fields) == 1 and isinstance(fields[0], Categorical):
         return replace(fields[0], min_count=MIN_COUNT)
-    parts = [
-        Categorical(item.name, column=item.column) if isinstance(item, Numerical) else item.name for item in fields
-    ]
+    parts = [Categorical(item.name, column=item.column) if item.is_numerical else item.name for item in fields]
     return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)}{VALUES}", min_count=MIN_COUNT)
 
 

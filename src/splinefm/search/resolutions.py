@@ -13,8 +13,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField, Schema
+from splinefm.encode.schema import Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import each_output
@@ -137,18 +136,15 @@ def _design(basis: BSpline, u: FloatArray) -> FloatArray:
 
 def free_columns(schema: Schema) -> list[str]:
     """Return the columns whose resolutions were inferred and not changed since."""
-    return [item.name for item in schema if schema.is_chosen(item.name) and _is_free(item)]
-
-
-def _is_free(item: AnyField) -> bool:
-    return isinstance(item, Numerical) and item.basis == MultiResolution()
+    free = (item.name for item in schema.numerical if item.basis == MultiResolution())
+    return [name for name in free if schema.is_chosen(name)]
 
 
 def levels_of(encoder: Encoder, names: list[str]) -> list[list[Level]]:
     """Return the resolutions of columns that have several."""
     columns = []
     for item, layout, first in zip(encoder.fields, encoder.layout.fields, encoder.layout.feature_ptr, strict=False):
-        if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
+        if item.name in names and isinstance(item.basis, MultiResolution):
             sizes, basis = item.basis.sizes, item.basis
             ends = int(first) + layout.n_features - sum(sizes) + np.cumsum(sizes)  # the tokens come first
             features = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
@@ -160,8 +156,8 @@ def levels_of(encoder: Encoder, names: list[str]) -> list[list[Level]]:
 def resolutions_of(encoder: Encoder, names: list[str]) -> dict[str, tuple[int, ...]]:
     """Return the resolutions of these columns."""
     found = {}
-    for item in encoder.fields:
-        if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
+    for item in encoder.schema.numerical:
+        if item.name in names and isinstance(item.basis, MultiResolution):
             found[item.name] = item.basis.segments
     return found
 
@@ -175,21 +171,14 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     >>> [item.basis.segments for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
     [(8,), (8, 32)]
     """
-    return Schema(tuple(_changed(item, resolutions) for item in schema), schema.provenance)
-
-
-def with_bases(schema: Schema, encoder: Encoder) -> Schema:
-    """Return a schema with the bases of an encoder."""
-    bases = {item.name: item.basis for item in encoder.fields if isinstance(item, Numerical)}
-    items = (replace(item, basis=bases[item.name]) if isinstance(item, Numerical) else item for item in schema)
-    return Schema(tuple(items), schema.provenance)
-
-
-def _changed(item: AnyField, resolutions: Resolutions) -> AnyField:
-    if item.name not in resolutions or not isinstance(item, Numerical) or not isinstance(item.basis, MultiResolution):
-        return item
     # A single resolution stays a MultiResolution, which has its own penalties.
-    return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))
+    return schema.with_bases(
+        {
+            item.name: replace(item.basis, segments=resolutions[item.name])
+            for item in schema.numerical
+            if item.name in resolutions and isinstance(item.basis, MultiResolution)
+        }
+    )
 
 
 def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, training: Training) -> Schema | None:

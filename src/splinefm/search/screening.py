@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from splinefm._parallel import count_threads
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
 from splinefm.encode.tables.spelling import canonical
 from splinefm.model.scores import predict_scores
@@ -117,7 +116,7 @@ def screen(
 def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) -> CodedColumn | None:
     """Return the cells of a column; None for a column with a single value."""
     item = encoder.schema[name]
-    if isinstance(item, Categorical):
+    if not item.is_numerical:
         feature = np.asarray(values, np.int64)
         count = np.bincount(feature, minlength=item.layout.n_features)
         order = np.argsort(-count, kind="stable")[: MAX_CATEGORIES - 1]
@@ -199,9 +198,9 @@ def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:
 
 
 def _as_category(encoder: Encoder, column: CodedColumn) -> str | Categorical:
-    item = encoder.schema[column.name]
-    plain = isinstance(item, Numerical) and item.part is None
-    return Categorical(item.name, column=item.column) if plain and isinstance(item, Numerical) else column.name
+    item: Any = encoder.schema[column.name]
+    plain = item.is_numerical and item.part is None
+    return Categorical(item.name, column=item.column) if plain else column.name
 
 
 # Values of some training rows, as they are in the table.
@@ -213,10 +212,9 @@ def read_values(chunks: Chunks, names: Sequence[str], rows: Int64Array) -> dict[
     parts: dict[str, list[Array]] = {name: [] for name in names}
     for batch in _batches_of(chunks, rows):
         for name in names:
-            item = encoder.schema[name]
-            assert isinstance(item, Numerical | Categorical)
+            item: Any = encoder.schema[name]
             column = batch.column(item.column)
-            parts[name].append(item.read(column) if isinstance(item, Numerical) else item.encode(column)[0][:, 0])
+            parts[name].append(item.read(column) if item.is_numerical else item.encode(column)[0][:, 0])
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 

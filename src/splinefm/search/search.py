@@ -24,9 +24,6 @@ import numpy as np
 
 from splinefm._parallel import Cancelled
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.field_aware import FFM
@@ -38,7 +35,7 @@ from splinefm.search.mixture import MIXABLE, join_schemas, move_params
 from splinefm.search.race import Race, draw_sample, make_folds, weigh
 from splinefm.search.resolutions import suggest_resolutions
 from splinefm.search.screening import HALF_EPOCHS
-from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, has_free_basis, names_of_columns, smallest_penalty
+from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, free_bases, names_of_columns, smallest_penalty
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
 from splinefm.train.progress import SILENT, Progress
@@ -155,9 +152,9 @@ def what_is_open(schema: Schema, model: AnyModel | None, given: Training) -> Ope
     return Open(
         model=model is None,
         l2=given.l2 is None,
-        smoothness=given.smoothness is None and any(isinstance(item, Numerical) for item in schema.fields),
+        smoothness=given.smoothness is None and bool(schema.numerical),
         epochs=given.epochs is None,
-        bases=any(has_free_basis(item, schema) for item in schema.fields),
+        bases=bool(free_bases(schema)),
         columns=not schema.crosses and all(map(schema.is_chosen, names)),
         crosses=candidates_for(schema, given.crosses),
     )
@@ -262,8 +259,8 @@ def search(
 
 def _least_rows(chunks: Chunks) -> float:
     """Return how many rows a sample has at least: more if there are many categories, or one of two classes is rare."""
-    fields = zip(chunks.encoder.fields, chunks.encoder.layout.fields, strict=True)
-    n_categories = sum(each.n_features for item, each in fields if isinstance(item, Categorical | MultiValued))
+    categorical = (item for item in chunks.encoder.schema.singles if not item.is_numerical)
+    n_categories = sum(item.layout.n_features for item in categorical)
     least = max(MIN_SAMPLE, MIN_OF_CATEGORY * n_categories)
     if chunks.loss.name != "logistic":
         return least

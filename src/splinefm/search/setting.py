@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField, Schema
+from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel
 from splinefm.model.family.field_weighted import FwFM
@@ -65,12 +64,7 @@ class Setting:
 
     def with_basis(self, basis: BSpline | MultiResolution) -> Setting:
         """Return a setting with this basis for all numbers whose basis was inferred."""
-        schema = self.schema
-        fields = tuple(
-            replace(item, basis=basis) if isinstance(item, Numerical) and has_free_basis(item, schema) else item
-            for item in schema.fields
-        )
-        return replace(self, schema=Schema(fields, schema.provenance))
+        return replace(self, schema=self.schema.with_bases(dict.fromkeys(free_bases(self.schema), basis)))
 
     def with_columns(self, names: Collection[str]) -> Setting:
         """Return a setting with these fields only."""
@@ -84,7 +78,7 @@ class Setting:
     @property
     def basis(self) -> str:
         """The bases of the numbers, most frequent first."""
-        bases = [_describe(item) for item in self.schema.fields if isinstance(item, Numerical)]
+        bases = [_describe(item) for item in self.schema.numerical]
         return ", ".join(sorted(dict.fromkeys(bases), key=lambda each: -bases.count(each))[:2])
 
     @property
@@ -93,9 +87,9 @@ class Setting:
         return tuple(item.name for item in self.schema.crosses)
 
 
-def has_free_basis(item: AnyField, schema: Schema) -> bool:
-    """Return whether the basis of a field was inferred and not changed since."""
-    return isinstance(item, Numerical) and schema.is_chosen(item.name) and item.basis in INFERRED
+def free_bases(schema: Schema) -> list[str]:
+    """Return the fields whose basis was inferred and not changed since."""
+    return [item.name for item in schema.numerical if schema.is_chosen(item.name) and item.basis in INFERRED]
 
 
 def smallest_penalty(penalty: Penalty, names: Sequence[str]) -> float | None:
@@ -107,7 +101,7 @@ def smallest_penalty(penalty: Penalty, names: Sequence[str]) -> float | None:
 
 def names_of_columns(schema: Schema) -> list[str]:
     """Return the names of the fields that are no crosses."""
-    return [item.name for item in schema.fields if not isinstance(item, Cross)]
+    return [item.name for item in schema.singles]
 
 
 def _scaled(penalty: Penalty, factor: float) -> Penalty:

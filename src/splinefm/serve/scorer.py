@@ -10,7 +10,6 @@ import numpy as np
 from splinefm._arrays import FloatArray, Int64Array
 from splinefm._checks import check_fitted
 from splinefm._core import JsonRows
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.plans import RowFields
 from splinefm.encode.readers import read_number
@@ -138,6 +137,6 @@ class Scorer:
                 message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
                 raise ValueError(f"{message}; a missing value is None") from error
         for item in self.fitted.encoder.fields:
-            for part in item.fields if isinstance(item, Cross) else (item,):
-                if isinstance(part, Numerical):  # raises for numbers that the field refuses
-                    part.tokens(np.array([read_number(part, row[part.column])]))
+            for single in item.singles:
+                if isinstance(single, Numerical):  # raises for numbers that the field refuses
+                    single.tokens(np.array([read_number(single, row[single.column])]))

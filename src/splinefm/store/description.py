@@ -10,11 +10,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField
 from splinefm.store.model_file import load, setting_types
 from splinefm.store.sharded import Manifest, count_parameters, is_sharded
 from splinefm.store.sharded_model import ShardedModel
@@ -80,7 +75,7 @@ def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
             "name": item.name,
             "kind": type(item).__name__,
             "rows": layout.n_features,
-            **_describe_field(item),
+            **item.describe(),
             "note": encoder.notes.get(item.name, ""),
         }
         for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True)
@@ -199,24 +194,6 @@ def find_class(fitted: Fitted, named: str) -> Label:
     return found[0]
 
 
-def _describe_field(item: AnyField) -> dict[str, Any]:
-    if isinstance(item, Numerical):
-        return {
-            "transform": type(item.transform).__name__,
-            "basis": type(item.basis).__name__,
-            "functions": sum(item.basis.sizes),
-            "special": list(item.special),
-        }
-    if isinstance(item, Cross):
-        return {
-            "columns": list(item.columns),
-            "combinations": item.n_cells if item.categories else None,
-            "functions": [list(sizes) for sizes in item.level_sizes if sizes],
-            "buckets": item.buckets,
-        }
-    return {"vocabulary": _vocabulary_size(item), "unseen": item.unseen}
-
-
 def cross_text(described: dict[str, Any]) -> str:
     """Say what a cross consists of, from its description.
 
@@ -231,10 +208,6 @@ def cross_text(described: dict[str, Any]) -> str:
     combinations = f"{described['combinations']:,} {counted}" if described["combinations"] is not None else ""
     sizes = " + ".join(" by ".join(map(str, level)) for level in described["functions"])
     return " × ".join(part for part in (combinations, f"{sizes} functions" if sizes else "") if part)
-
-
-def _vocabulary_size(item: Categorical | MultiValued) -> int:
-    return len(item.vocabulary) if item.vocabulary is not None else 0
 
 
 def _describe_training(fitted: Fitted) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]
     ]
     tensors["row_counts"] = np.concatenate(encoder.feature_counts, dtype=np.float64)
     weights = zip(encoder.fields, encoder.feature_weights, strict=True)
-    weighted = [values for item, values in weights if not isinstance(item, Categorical)]
+    weighted = [values for item, values in weights if not item.weights_are_counts]
     tensors["row_weights"] = np.concatenate([np.zeros(0), *weighted], dtype=np.float64)
     epochs = [(*epoch[:-1], RUN_NAMES.index(epoch.run)) for epoch in fitted.history]
     tensors["history"] = np.array(epochs, np.float64).reshape(-1, len(Epoch._fields))
@@ -276,7 +276,7 @@ def _restore_weights(
     if "row_weights" not in tensors:
         return ()
     values = take_array(tensors, "row_weights", "F64", 1)
-    sizes = [0 if isinstance(item, Categorical) else len(part) for item, part in zip(items, counts, strict=True)]
+    sizes = [0 if item.weights_are_counts else len(part) for item, part in zip(items, counts, strict=True)]
     require(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
     weights = np.split(values, np.cumsum(sizes)[:-1])
     known = all(_is_finite(part) or np.isnan(part).all() for part in weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
@@ -15,7 +14,6 @@ from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
@@ -311,10 +309,7 @@ class Chunks:
         keys, y = np.empty(len(held_out), np.uint64), np.empty(len(held_out))
         for rows, chunk in ((~held_out, self.kept), (held_out, self.validation)):
             keys[rows], y[rows] = row_keys(chunk.slots), chunk.y
-        columns: defaultdict[str, list[int]] = defaultdict(list)
-        for f, item in enumerate(self.encoder.fields):
-            if not isinstance(item, Cross):
-                columns[item.column].append(f)
+        columns = self.encoder.schema.positions_by_column
         slots = (self.kept.slots, self.validation.slots)
         return find_copies(keys, y, lambda: chance_of_equal_rows(slots, columns.values()))
 

@@ -509,4 +509,4 @@ def rows_of_concurrent_refit(
 
 def settings_for(training: Training, schema: Schema, n_rows: int) -> Training:
     """Return the settings of training with the defaults filled in for a table of `n_rows` rows with these fields."""
-    return training.for_table(schema.names, n_rows, unsmoothed_fields(schema.resolved))
+    return training.for_table(schema.names, n_rows, unsmoothed_fields(schema))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField
+from splinefm.encode.schema import Schema
 from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
 from splinefm.train.settings import LINEAR_L2, Training, penalty_by_field
@@ -22,12 +21,12 @@ from splinefm.train.settings import LINEAR_L2, Training, penalty_by_field
 MIN_LENGTH = 0.01
 
 
-def unsmoothed_fields(fields: Iterable[AnyField]) -> list[str]:
+def unsmoothed_fields(schema: Schema) -> list[str]:
     """Return the names of fields that are not smoothed by default: tensor products.
 
     Their resolutions and the L2 penalty shrink them. Smoothness made them worse on all tables: decision 38.
     """
-    return [item.name for item in fields if isinstance(item, Cross) and item.is_tensor]
+    return [cross.name for cross in schema.crosses if cross.is_tensor]
 
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
@@ -36,7 +35,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     Tokens and categories have an L2 penalty; the basis functions of splines are smoothed as well.
     """
     names, order = encoder.layout.names, training.smoothness_order
-    training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.fields))
+    training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.schema))
     penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):

@@ -123,7 +123,7 @@ class Space:
     def _free_numbers(self) -> list[Any]:
         """The fields whose basis is not a choice of the user."""
         given = {item.name: item for item in self.given.schema.fields}
-        items = [item for item in self.base.schema.fields if isinstance(item, Numerical)]
+        items = self.base.schema.numerical
         return [item for item in items if isinstance(own := given[item.name], Numerical) and own.basis in INFERRED]
 
     def _start_of_penalty(self, name: str) -> Penalty:
@@ -138,7 +138,7 @@ class Space:
 
         Penalties that are zero or given by field are not searched, nor is `third` if the model has none.
         """
-        items = [item for item in self.base.schema if isinstance(item, Numerical)]
+        items = self.base.schema.numerical
         entries: dict[str, Entry] = {}
         if isinstance(self.start["k"], int):
             entries["k"] = _with(_lengths(self.base.model), self.start["k"])

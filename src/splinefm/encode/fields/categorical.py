@@ -98,6 +98,7 @@ class Categorical(OneColumn):
     weights_are_counts: ClassVar[bool] = True
     has_binary_weights: ClassVar[bool] = True
     part: ClassVar[None] = None
+    basis: ClassVar[None] = None
 
     name: str
     min_count: int = 1

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import Array, FloatArray, Int32Array
+from splinefm.encode.bases.basis import Basis
 from splinefm.encode.slots import FieldLayout, expand_windows
 
 
@@ -51,6 +52,10 @@ class Field(Protocol):
     @property
     def layout(self) -> FieldLayout:
         """Features, windows and units of the fitted field."""
+
+    @property
+    def basis(self) -> Basis | None:
+        """The functions along the axis of a numerical field."""
 
     @property
     def n_tokens(self) -> int:

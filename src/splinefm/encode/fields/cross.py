@@ -78,6 +78,7 @@ class Cross:
     holds_lists: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = False
     n_tokens: ClassVar[int] = 0
+    basis: ClassVar[None] = None
 
     name: str
     parts: tuple[str | Part, ...]

@@ -49,6 +49,7 @@ class MultiValued(OneColumn):
 
     holds_lists: ClassVar[bool] = True
     part: ClassVar[None] = None
+    basis: ClassVar[None] = None
 
     name: str
     separator: str | None = None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.encode.fields.cross import Cross
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.feedback import FeedbackLog
 from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
@@ -44,7 +43,7 @@ def models(state: State, request: Request) -> Response:
                 {"name": item.name, "kind": type(item).__name__, "columns": list(item.columns)}
                 for item in fitted.encoder.schema.resolved
             ],
-            "crosses": sum(isinstance(item, Cross) for item in fitted.encoder.fields),
+            "crosses": len(fitted.encoder.crosses),
             "index": None,
             "refused": state.refused.get(arm.name),
         }

@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.serve.api.score import LONG_ROWS, check_count, remember
 from splinefm.serve.api.state import State
 from splinefm.serve.arms.faults import Fault, FaultyRows
@@ -95,14 +92,14 @@ def answer(state: State, request: Request) -> Answer:
 def datatype_of(model: Loaded, column: str) -> str:
     """The type of tensor that a column is best sent as."""
     item = _field_of(model, column)
-    return "FP64" if isinstance(item, Numerical) and item.part is None else "BYTES"
+    return "FP64" if item is not None and item.is_numerical and item.part is None else "BYTES"
 
 
 def _field_of(model: Loaded, column: str) -> Any:
     for item in model.fitted.encoder.schema.resolved:
-        for part in item.fields if isinstance(item, Cross) else (item,):
-            if part.column == column:
-                return part
+        for single in item.singles:
+            if single.column == column:
+                return single
     return None
 
 
@@ -154,7 +151,8 @@ def _rows(serving: Serving, tensors: list[Tensor], tail: memoryview, most: int) 
         if tensor.name in columns:
             raise Problem(400, f"input {tensor.name[:60]!r} is given twice; give it once")
         values, tail = _values(tensor, tail, most)
-        if isinstance(_field_of(model, tensor.name), MultiValued):
+        field = _field_of(model, tensor.name)
+        if field is not None and field.holds_lists:
             values = [_list(tensor.name, i, value) for i, value in enumerate(values)]
         columns[tensor.name] = values
     if len(tail):

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm.encode.drift import expected_shares
-from splinefm.encode.fields.cross import Cross
 from splinefm.serve.arms.faults import ROW_ERRORS
 from splinefm.serve.arms.loaded import Loaded
 from splinefm.serve.arms.serving import Serving
@@ -93,7 +92,7 @@ def counts(model: Loaded) -> dict[tuple[str, str], tuple[int, int]]:
     """For each field and kind of value, how many of how many."""
     found = {}
     for f, item in enumerate(model.fitted.encoder.fields):
-        if not isinstance(item, Cross):
+        if f not in model.fitted.encoder.crosses:
             for kind, tally in zip(DRIFT, (model.watch.odd[f], model.watch.missing[f]), strict=True):
                 found[item.name, kind] = (tally.count, tally.total)
     return found
@@ -102,6 +101,6 @@ def counts(model: Loaded) -> dict[tuple[str, str], tuple[int, int]]:
 def show_expected(model: Loaded, metrics: Metrics) -> None:
     """Set the shares that the training rows suggest."""
     for f, item in enumerate(model.fitted.encoder.fields):
-        if not isinstance(item, Cross):
+        if f not in model.fitted.encoder.crosses:
             for kind, share in zip(DRIFT, expected_shares(model.fitted.encoder, f), strict=True):
                 metrics.set("splinefm_drift_expected_share", model.published.arm, item.name, kind, value=float(share))

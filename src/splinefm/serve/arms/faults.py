@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.readers import one_value
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.serve.arms.loaded import Loaded
@@ -122,11 +121,11 @@ def faults_of(loaded: Loaded, names: Names, rows: Sequence[Mapping[str, Any]]) -
 def fault_of_values(fitted: Fitted, row: Mapping[str, Any], i: int, error: Exception) -> Fault:
     """Which value of a row made an error; the first that its field refuses."""
     for item in fitted.encoder.schema.resolved:
-        for part in item.fields if isinstance(item, Cross) else (item,):
+        for single in item.singles:
             try:
-                part.encode(one_value(part.column, row[part.column]))
+                single.encode(one_value(single.column, row[single.column]))
             except ROW_ERRORS as own:
-                return Fault(i, part.column, _told(own))
+                return Fault(i, single.column, _told(own))
     return Fault(i, None, _told(error))
 
 

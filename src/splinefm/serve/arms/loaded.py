@@ -14,7 +14,6 @@ from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
@@ -181,17 +180,13 @@ def check_compatible(old: dict[str, Any], new: dict[str, Any]) -> None:
 
 def watched_fields(fitted: Fitted) -> list[str]:
     """Names of the fields whose values are watched for drift: all but crosses, whose columns have fields."""
-    return [item.name for item in fitted.encoder.fields if not isinstance(item, Cross)]
+    return [item.name for item in fitted.encoder.schema.singles]
 
 
 def usual_row(fitted: Fitted) -> dict[str, Any]:
     """A row that the model takes, to try it and to show it in examples."""
     ranges = fitted.encoder.ranges
-    read = [
-        (part, ranges[f, 0])
-        for f, item in enumerate(fitted.encoder.fields)
-        for part in (item.fields if isinstance(item, Cross) else (item,))
-    ]
+    read = [(single, ranges[f, 0]) for f, item in enumerate(fitted.encoder.fields) for single in item.singles]
     row: dict[str, Any] = {}
     for part, low in sorted(read, key=lambda each: _precedence(each[0])):
         row.setdefault(part.column, _usual_value(part, low))
