@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from splinefm.train.losses import Loss as Loss
     from splinefm.train.settings import Epoch as Epoch
     from splinefm.train.settings import Training as Training
-    from splinefm.tuning.search import tune as tune
+    from splinefm.tuning.tune import tune as tune
     from splinefm.update.files import update_model as update_model
     from splinefm.update.guard import Guard as Guard
     from splinefm.update.guard import UpdateRefused as UpdateRefused
@@ -125,7 +125,7 @@ _HOME = {
     "train.loop": "Diverged",
     "train.losses": "Loss",
     "train.settings": "Epoch Training",
-    "tuning.search": "tune",
+    "tuning.tune": "tune",
     "update.files": "update_model",
     "update.guard": "Guard UpdateRefused",
     "update.learner": "Learner",

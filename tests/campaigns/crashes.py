@@ -150,7 +150,7 @@ def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> Non
     from _targets import fresh, rows
 
     import splinefm as sf
-    from splinefm.tuning import optuna as studies
+    from splinefm.tuning import studies
 
     table, trials = rows(60), 4
     estimator = sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1)

@@ -140,7 +140,7 @@ def _studies():
     from _targets import Target, rows
 
     import splinefm as sf
-    from splinefm.tuning import optuna as studies
+    from splinefm.tuning import studies
 
     class Study(Target):
         """One more trial; the trials that were finished stay."""

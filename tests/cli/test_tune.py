@@ -126,8 +126,8 @@ def test_what_cannot_be_is_told_in_one_line(run, data, options, code, message):
 
 def test_without_optuna_the_message_says_how_to_get_it(run, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "splinefm.tuning.optuna", raising=False)
-    monkeypatch.delattr("splinefm.tuning.optuna", raising=False)
+    monkeypatch.delitem(sys.modules, "splinefm.tuning.studies", raising=False)
+    monkeypatch.delattr("splinefm.tuning.studies", raising=False)
     assert 'pip install "splinefm[tune]"' in tune(run, data, code=1).stderr
 
 

@@ -35,7 +35,7 @@ def test_the_penalty_of_a_large_table_falls_with_its_rows_and_smoothness_does_no
 
 @pytest.mark.parametrize("n", [100, 10**8])
 def test_a_given_number_is_used_as_it_is(n):
-    assert sf.Training(epochs=7).for_table(["x"], n).epochs == sf.Training(epochs=7).most_epochs(n) == 7
+    assert sf.Training(epochs=7).for_table(["x"], n).epochs == sf.Training(epochs=7).max_epochs(n) == 7
 
 
 def test_the_learning_rate_ends_with_the_last_epoch():

@@ -11,8 +11,8 @@ from splinefm.encode.inference import MANY_COLUMNS
 from splinefm.fit import fitting
 from splinefm.fit.fitting import MAX_FIELDS_IN_PAIRS, default_model
 from splinefm.model.family.parameters import init_params, pace_of
-from splinefm.tuning.search import open_task
 from splinefm.tuning.trials import Experiment
+from splinefm.tuning.tune import open_task
 
 
 def wide_table(n_rows=600, n_columns=MAX_FIELDS_IN_PAIRS + 4):

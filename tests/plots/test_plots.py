@@ -29,8 +29,8 @@ from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.figures import COLORS
 from splinefm.plots.reliability import Z90, calibration_bins
 from splinefm.train.losses import Loss
+from splinefm.train.search_records import StudySummary, TrialSummary
 from splinefm.train.settings import Epoch
-from splinefm.train.trials import StudySummary, TrialSummary
 from support import random_fitted
 
 N = 600

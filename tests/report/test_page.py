@@ -11,8 +11,8 @@ from pages import BREAKOUT, FORMULA, QUOTES, SCRIPT, Reader
 from splinefm.report import explanation as module
 from splinefm.report.explanation import ExplainRequest, explain_file
 from splinefm.report.html import Html, escaped, joined, table, tag
+from splinefm.train.search_records import SearchEntry
 from splinefm.train.settings import Evidence
-from splinefm.train.trials import SearchEntry
 
 
 def test_the_page_is_well_formed_and_complete(page, made):

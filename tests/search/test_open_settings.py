@@ -5,7 +5,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.search import search as module
-from splinefm.search.search import BUDGETS, what_is_open
+from splinefm.search.search import BUDGETS, find_open_choices
 from splinefm.search.setting import Setting, seconds_of_fit
 
 
@@ -32,14 +32,14 @@ def fit(table=TABLE, model=None, schema=None, **settings):
 
 class TestOpen:
     def test_everything_is_open_by_default(self):
-        found = what_is_open(sf.Schema.infer(TABLE, target="y"), None, sf.Training())
+        found = find_open_choices(sf.Schema.infer(TABLE, target="y"), None, sf.Training())
         assert found.model and found.l2 and found.smoothness and found.epochs and found.bases and found.columns
         assert list(found.crosses) == ["x0", "x1", "x2"]
 
     def test_what_is_given_is_closed(self):
         schema = sf.Schema([sf.Numerical("x0"), sf.Numerical("x1")])
         given = sf.Training(l2=1e-3, smoothness={"x0": 1.0}, epochs=4, crosses=None)
-        found = what_is_open(schema, sf.FM(k=4), given)
+        found = find_open_choices(schema, sf.FM(k=4), given)
         assert not any(found._replace(crosses=())) and not found.crosses
 
     def test_a_fit_keeps_what_is_given(self):

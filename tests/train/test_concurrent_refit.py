@@ -9,7 +9,7 @@ import pytest
 import splinefm as sf
 from splinefm.train import loop as passes
 from splinefm.train import loop as runs
-from splinefm.train.loop import ConcurrentRefit, Diverged, EpochResult, Judge
+from splinefm.train.loop import ConcurrentRefit, Diverged, EpochResult, EpochSelector
 
 RNG = np.random.default_rng(3)
 N = 1500
@@ -154,7 +154,7 @@ def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypa
 def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, monkeypatch):
     """The epoch is in the history, so its parameters are those that count."""
     params, end = [], ConcurrentRefit.end
-    update = Judge.update
+    update = EpochSelector.update
 
     def note(self, engine, given, loss):
         params.append(given)
@@ -166,7 +166,7 @@ def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, mon
             raise KeyboardInterrupt
         self.ended = ended
 
-    monkeypatch.setattr(Judge, "update", note)
+    monkeypatch.setattr(EpochSelector, "update", note)
     monkeypatch.setattr(ConcurrentRefit, "end", interrupt)
     with pytest.warns(UserWarning, match=r"best epoch so far is kept \(2 of 6\)"):
         fitted = fit(table)

@@ -18,7 +18,7 @@ from splinefm.train import chunks
 from splinefm.train import loop as passes
 from splinefm.train import penalties as penalties_module
 from splinefm.train import settings as training_module
-from splinefm.train.loop import Diverged, Judge, divergence_advice, make_engine
+from splinefm.train.loop import Diverged, EpochSelector, divergence_advice, make_engine
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.progress import SILENT
@@ -601,7 +601,7 @@ class TestJudge:
     def judge(self, epochs, weight=None):
         n = len(epochs[0])
         validation = Chunk(None, np.zeros(n), np.ones(n) if weight is None else np.asarray(weight))
-        judge, engine = Judge(validation), Mock()
+        judge, engine = EpochSelector(validation), Mock()
         found = []
         for scores in epochs:  # the squared loss of a target of zero is half of the squared score
             engine.scores_of.return_value = np.sqrt(2.0 * np.asarray(scores))
@@ -630,7 +630,7 @@ class TestJudge:
         assert last_tied_epoch == 1
 
     def test_without_validation_rows_the_last_epoch_counts(self):
-        judge = Judge(None)
+        judge = EpochSelector(None)
         assert [judge.update(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3
         assert judge.last_tied_epoch == 3
 
@@ -638,7 +638,9 @@ class TestJudge:
         rng = np.random.default_rng(0)
         table = {"x": rng.normal(size=400), "y": rng.normal(size=400)}
         runs = []
-        monkeypatch.setattr(Judge, "last_tied_epoch", property(lambda self: 2, lambda self, value: None), raising=False)
+        monkeypatch.setattr(
+            EpochSelector, "last_tied_epoch", property(lambda self: 2, lambda self, value: None), raising=False
+        )
         training = sf.Training(epochs=4, threads=1, patience=None, effort="fast")
         sf.fit_model(table, "y", loss="squared", training=training, callbacks=[lambda epoch: runs.append(epoch.run)])
         assert runs == ["first"] * 4 + ["all rows"] * 2

@@ -20,10 +20,9 @@ import splinefm as sf
 from splinefm.encode.schema import Provenance
 from splinefm.search.crosses import with_cross, with_names
 from splinefm.search.setting import Setting
-from splinefm.tuning import optuna as processes
-from splinefm.tuning import optuna as studies
-from splinefm.tuning import trials
-from splinefm.tuning.trials import Base
+from splinefm.tuning import studies, trials
+from splinefm.tuning import studies as processes
+from splinefm.tuning.trials import StartingPoint
 
 KEEP_K = {"k": None}
 ROWS = np.random.default_rng(0).normal(size=200)
@@ -171,7 +170,7 @@ class TestOtherTasks:
             tune(tmp_path / "s.journal", 2)
 
 
-class TestBase:
+class TestStartingPoint:
     """A study keeps the setting that its trials start from."""
 
     SCHEMA = sf.Schema(
@@ -181,7 +180,7 @@ class TestBase:
     GIVEN = Setting(SCHEMA, sf.FM(k=4), sf.Training(threads=3))
 
     def again(self, base):
-        return Base.restore(json.loads(json.dumps(base.describe(self.SCHEMA))), self.GIVEN)
+        return StartingPoint.restore(json.loads(json.dumps(base.describe(self.SCHEMA))), self.GIVEN)
 
     def test_comes_back_as_it_was(self):
         found = self.GIVEN.with_basis(sf.MultiResolution((4, 64), 2)).with_model(sf.HigherOrderFM(48, 4))
@@ -189,15 +188,15 @@ class TestBase:
         names = sf.Cross(sf.Categorical("x"), "c", name="x × c (values)", min_count=2)
         training = sf.Training(l2={"x": 1e-3, "c": 0.5}, smoothness=0.0, epochs=60, seed=3, threads=3)
         setting = Setting(with_cross(schema, names, 0.3), found.model, training)
-        base = self.again(Base(setting, 4))
-        assert base == Base(setting, 4) and base.setting.schema["c"].min_count == 2
+        base = self.again(StartingPoint(setting, 4))
+        assert base == StartingPoint(setting, 4) and base.setting.schema["c"].min_count == 2
         assert base.setting.schema.reasons["x × z"].startswith("found: explains 10.0%")
         for kept in (self.GIVEN, self.GIVEN.with_columns(["c", "w"])):
-            assert self.again(Base(kept)) == Base(kept, 1)
+            assert self.again(StartingPoint(kept)) == StartingPoint(kept, 1)
 
     def test_runs_on_this_machine(self):
         other = replace(self.GIVEN, training=sf.Training(threads=64, engine="torch", device="cuda", time_limit=9.0))
-        assert self.again(Base(other)).setting.training == self.GIVEN.training
+        assert self.again(StartingPoint(other)).setting.training == self.GIVEN.training
 
     def test_is_not_searched_again(self, tmp_path, monkeypatch):
         tune(tmp_path / "s.journal", 1)
@@ -372,7 +371,7 @@ class TestJournal:
         code = f"""
             import os, signal
             from pathlib import Path
-            from splinefm.tuning.optuna import JournalLock
+            from splinefm.tuning.studies import JournalLock
             JournalLock(Path({str(tmp_path / "study.journal")!r})).acquire()
             os.kill(os.getpid(), signal.SIGKILL)
         """

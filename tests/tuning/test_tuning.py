@@ -19,8 +19,8 @@ from splinefm.search import race
 from splinefm.search import search as of_fit
 from splinefm.train import chunks as chunks_module
 from splinefm.train.settings import StopReason
-from splinefm.tuning import search, trials
-from splinefm.tuning.search import open_task
+from splinefm.tuning import trials, tune
+from splinefm.tuning.tune import open_task
 
 # Kernels are compiled for each model and k: one is enough here.
 KEEP_K = {"k": None}
@@ -283,7 +283,7 @@ class TestSearchOfAFit:
 
 def count_encodings(monkeypatch):
     """Return a list that grows with every table that trials encode; the final fit does not count."""
-    made, make, fit = [], chunks_module.Chunks.__init__, search.fit_from_study
+    made, make, fit = [], chunks_module.Chunks.__init__, tune.fit_from_study
     monkeypatch.setattr(chunks_module.Chunks, "__init__", lambda *args: made.append(1) or make(*args))
 
     def fit_uncounted(*args):
@@ -291,7 +291,7 @@ def count_encodings(monkeypatch):
         fit(*args)
         del made[n_made:]
 
-    monkeypatch.setattr(search, "fit_from_study", fit_uncounted)
+    monkeypatch.setattr(tune, "fit_from_study", fit_uncounted)
     return made
 
 
@@ -462,10 +462,10 @@ class TestEndings:
         assert tuned.history["state"] == ["complete"] and tuned.history["epochs"] == [3]
 
     def test_a_trial_ends_where_the_time_does(self, monkeypatch):
-        from splinefm.tuning.optuna import Search
+        from splinefm.tuning.studies import StudyRunner
 
         left = iter([True] * 3 + [True, False])  # the first trial needs no time; the second begins, and is late then
-        monkeypatch.setattr(Search, "_in_time", lambda self: next(left, False))
+        monkeypatch.setattr(StudyRunner, "_in_time", lambda self: next(left, False))
         tuned = sf.tune(regressor(), NUMBERS, "y", trials=9, space=KEEP_K)
         assert tuned.history["state"] == ["complete", "failed"] and tuned.history["epochs"][1] < 3
         assert tuned.study.trials[1].user_attrs["reason"] == "OutOfTime"
@@ -508,8 +508,8 @@ class TestWords:
 
     def test_without_optuna_the_message_says_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "optuna", None)
-        monkeypatch.delitem(sys.modules, "splinefm.tuning.optuna", raising=False)
-        monkeypatch.delattr("splinefm.tuning.optuna", raising=False)
+        monkeypatch.delitem(sys.modules, "splinefm.tuning.studies", raising=False)
+        monkeypatch.delattr("splinefm.tuning.studies", raising=False)
         with pytest.raises(ModuleNotFoundError, match=r'pip install "splinefm\[tune\]"'):
             sf.tune(regressor(), NUMBERS, "y")
 

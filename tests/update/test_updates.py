@@ -225,7 +225,7 @@ class TestFiles:
     def test_a_second_crash_does_not_lose_the_state_that_lacks_its_name(self, path, monkeypatch):
         """After the first crash, the only state of the model has the name of one that is coming."""
         sf.update_model(path, hour(1), "click", guard=None)
-        states.state_path(path).rename(states._coming_path(path))
+        states.state_path(path).rename(states._pending_path(path))
         learner = sf.Learner.load(path)
         learner.update(hour(2), "click")
         replace, calls = Path.replace, []
@@ -427,7 +427,7 @@ class TestGuard:
         mean = float(fitted.predict(hour(5, 4000)).mean())
         for n in (8, 40, 4000):
             rows = hour(5, n, rate=mean / 1.8)
-            trial = guards.Trial(sf.Guard(), fitted, guards_source(learner, rows), TRAINING, 0)
+            trial = guards.GuardedUpdate(sf.Guard(), fitted, guards_source(learner, rows), TRAINING, 0)
             off = trial.new.farthest()
             p = fitted.predict(rows)
             y = rows["click"].to_numpy()

@@ -88,7 +88,7 @@ def tune(
     """
     from splinefm.cli.targets import choose_loss
     from splinefm.encode.tables.table import Table
-    from splinefm.tuning.search import tune as search
+    from splinefm.tuning.tune import tune as search
 
     options.check("tune")
     begin, say, loss = time.perf_counter(), opt.remarks(quiet), options.given_loss()
@@ -144,7 +144,7 @@ def _estimator(
     settings = {renamed.get(name, name): value for name, value in options.training_settings().items()}
     if isinstance(validation, float):
         settings["validation"] = validation
-    if loss.most_classes:
+    if loss.max_classes:
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
 

@@ -128,7 +128,7 @@ class DistributedFit:
                 f"optimizer {training.optimizer!r} is for one machine; on several processes, small tables have AdamW, "
                 "and --table-optimizer chooses that of large ones"
             )
-        if self.class_weight is not None and not self.loss.most_classes:
+        if self.class_weight is not None and not self.loss.max_classes:
             raise ValueError(
                 f"class_weight requires the logistic loss or softmax, got {self.loss.name}; use sample weights"
             )
@@ -205,7 +205,7 @@ def for_process(training: Training, processes: Processes) -> Training:
 
 def _with_classes(loss: Loss, target: str, rows: ParquetRows, processes: Processes) -> Loss:
     """The loss with the labels of the target, which all processes look for."""
-    most = loss.most_classes
+    most = loss.max_classes
     if not most or loss.classes is not None:
         return loss
     with processes.together():

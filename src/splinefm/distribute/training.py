@@ -162,7 +162,7 @@ class Job:
         self._saved_at, self._has_asked = time.perf_counter(), False
         if state.penalties is not None:
             set_penalties(self.model, *np.array(state.penalties))
-        n_epochs = self.training.most_epochs(self.n_rows)
+        n_epochs = self.training.max_epochs(self.n_rows)
         while state.epoch < n_epochs:
             self._has_asked = False  # what was asked after the last rows of an epoch is asked again
             self.progress.begin_epoch(
@@ -281,7 +281,7 @@ class Job:
 
     def _ends(self, state: RunState) -> bool:
         """Keep the parameters if they are the best so far; return whether there is no more to expect."""
-        last = state.epoch + 1 >= self.training.most_epochs(self.n_rows)
+        last = state.epoch + 1 >= self.training.max_epochs(self.n_rows)
         losses = [epoch.validation_loss for epoch in state.history]
         if math.isnan(losses[-1]):
             return False
@@ -290,7 +290,7 @@ class Job:
             state.best = None if last else state.epoch
             if not last:
                 self.checkpoints.save("best", state.epoch, tables_of(self.model), {"epoch": state.epoch + 1})
-        patience = self.training.most_waiting(self.n_rows)
+        patience = self.training.max_epochs_without_gain(self.n_rows)
         if patience is not None and state.epoch - best >= patience:
             self.progress.say(f"stopped: no better validation loss since epoch {best + 1}")
             return True

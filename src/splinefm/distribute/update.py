@@ -37,11 +37,11 @@ from splinefm.train.penalties import make_groups
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.rows import ValidationSample, as_share
 from splinefm.train.settings import Chunk, Epoch, Training, seeded
-from splinefm.update.files import DEFAULT_GUARD, UpdateReport, alone, rejected_path
-from splinefm.update.guard import Guard, Rise, Sums, UpdateRefused, Verdict, make_verdict, score_rows
+from splinefm.update.files import DEFAULT_GUARD, UpdateReport, rejected_path, update_lock
+from splinefm.update.guard import EvaluationSums, Guard, LossIncrease, UpdateRefused, Verdict, add_scores, make_verdict
 from splinefm.update.learner import UPDATE_RATE
 
-# Trial: an update on several processes under a guard, as `Trial` of `update.guard` is on one machine.
+# Trial: an update on several processes under a guard, as `GuardedUpdate` of `update.guard` is on one machine.
 
 
 class DistributedTrial:
@@ -85,37 +85,37 @@ class DistributedTrial:
         n_held_out = processes.sums([held_out.n_rows])[0]
         with processes.together():
             score = old.table_scorer(threads=threads)
-            new = Sums(self.loss, by_row=False)
+            new = EvaluationSums(self.loss, by_row=False)
             first, end = (
                 rows.n_rows * process // processes.count for process in (processes.index, processes.index + 1)
             )
             for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
-                score_rows(new, score, self.source, batch)
+                add_scores(new, score, self.source, batch)
             if others is None and n_held_out:
                 judges = held_out
             else:
                 judges = read_validation(rows if others is None else others, scan, processes)
             self._judges = [batch for _, batch in judges.parts if batch.num_rows]
-            self._before = Sums(self.loss)
+            self._before = EvaluationSums(self.loss)
             for batch in self._judges:
-                score_rows(self._before, score, self.source, batch)
+                add_scores(self._before, score, self.source, batch)
         self.new, self.before = self._of_all(new), self._of_all(self._before)
 
     def judge(self, job: Job, encoder: Encoder) -> Verdict:
         """Compare the model after the update with that before it; all processes get the same verdict."""
-        after = Sums(self.loss)
+        after = EvaluationSums(self.loss)
         with self.processes.together():
             chunks = [self.source.encode(batch, encoder, self.loss, self.threads) for batch in self._judges]
         scores = _scores(job, chunks)
         with self.processes.together():
             for batch, score in zip(self._judges, scores, strict=True):
                 after.add(*self.source.targets(batch), score)
-            rise = Rise.between(self._before.row_losses, after.row_losses)
-        found = Rise(*self.processes.sums(rise).tolist())
+            rise = LossIncrease.between(self._before.row_losses, after.row_losses)
+        found = LossIncrease(*self.processes.sums(rise).tolist())
         return make_verdict(self.guard, self.new, self.before, self._of_all(after), found)
 
-    def _of_all(self, own: Sums) -> Sums:
-        return Sums.from_array(self.loss, self.processes.sums(own.to_array()))
+    def _of_all(self, own: EvaluationSums) -> EvaluationSums:
+        return EvaluationSums.from_array(self.loss, self.processes.sums(own.to_array()))
 
 
 def _scores(job: Job, chunks: list[Chunk]) -> list[FloatArray]:
@@ -215,7 +215,7 @@ def update_on_processes(
     with ExitStack() as stack:
         with processes.together():
             if processes.first:
-                stack.enter_context(alone(settings.out))
+                stack.enter_context(update_lock(settings.out))
             old = open_old(request.model)
             kept = find_optimizer_state(request.model, old.identity, settings.optimizer, warn=processes.first)
         job, verdict = _run(request, old, kept, settings, processes, progress)

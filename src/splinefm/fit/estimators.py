@@ -533,7 +533,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:
-        return loss.most_classes > 0
+        return loss.max_classes > 0
 
     @staticmethod
     def _settings_of_loss(loss: Loss) -> dict[str, Any]:
@@ -681,14 +681,14 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:
-        return loss.most_classes == 0
+        return loss.max_classes == 0
 
     @staticmethod
     def _settings_of_loss(loss: Loss) -> dict[str, Any]:
         return {"loss": loss.name, **loss.parameters}
 
     def _loss(self) -> Loss:
-        known = [name for name in LOSSES if not Loss(name).most_classes]
+        known = [name for name in LOSSES if not Loss(name).max_classes]
         if getattr(self.loss, "name", self.loss) not in known:
             raise ValueError(
                 f"loss must be one of {', '.join(known)}, got {self.loss!r}; for labels, use SplineFMClassifier"

@@ -24,7 +24,7 @@ from splinefm.model.family.fm import FM
 from splinefm.model.scores import predict_scores
 from splinefm.search.columns import with_column
 from splinefm.search.crosses import findings, with_findings, without_found
-from splinefm.search.search import Found, can_search, search, what_is_open
+from splinefm.search.search import SearchResult, can_search, find_open_choices, search
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks, prepare_chunks
 from splinefm.train.fitted import Fitted
@@ -32,22 +32,22 @@ from splinefm.train.loop import rows_of_concurrent_refit, settings_for, train
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
 from splinefm.train.progress import Progress, make_progress
 from splinefm.train.rows import LabeledTable, as_share
+from splinefm.train.search_records import StudySummary
 from splinefm.train.settings import (
-    OF_MODEL,
+    MODEL_ARGUMENTS,
     Callback,
     Chunk,
     StopReason,
     Training,
     TrainingResult,
+    argument_places,
     check_columns,
     check_model,
     check_optional_schema,
     check_training,
     explain_unknown,
-    homes,
 )
 from splinefm.train.targets import Classes, ClassWeight
-from splinefm.train.trials import StudySummary
 
 # The bias of a trained model, set so that the model is right on average.
 #
@@ -118,7 +118,7 @@ DEFAULT_MODEL, DEFAULT_OF_MANY, MAX_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k
 # The share of a time limit that the search takes at most (decision 105).
 SEARCH_SHARE = 0.6
 _SAME = {"random_state": "seed", "n_jobs": "threads"}
-_ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
+_ELSEWHERE = {**argument_places(Training, "training=sf.Training", _SAME), **MODEL_ARGUMENTS}
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def fit_task(
     callbacks: Sequence[Callback],
     progress: Progress,
     study: StudySummary | None = None,
-    found: Found | None = None,
+    found: SearchResult | None = None,
 ) -> FitResult:
     """Fit a model; if the user stops, return the best one so far. Nothing is searched if the setting is given."""
     begin = time.monotonic()
@@ -327,7 +327,7 @@ def find_setting(
     given: Training,
     deadline: float | None,
     progress: Progress,
-) -> Found:
+) -> SearchResult:
     """Return the best setting that the search of a fit finds until the deadline, or the one to begin with."""
     n_fields = len(schema)
     base = Setting(schema, model or default_model(n_fields), given)
@@ -335,10 +335,10 @@ def find_setting(
         progress.say(f"model: {describe_default(n_fields)}")
     found = None
     if can_search(chunks, given):
-        is_open = what_is_open(schema, model, given)
+        is_open = find_open_choices(schema, model, given)
         found = search(base, is_open, chunks, given, progress, deadline)
     if found is None:
-        return Found(base, chunks)
+        return SearchResult(base, chunks)
     progress.say(f"search: tried {number_of(len(found.entries), 'setting')}; chosen: {found.entries[0]}")
     for name, provenance in findings(found.chunks.source.schema, schema).items():
         progress.say(f"{name!r} {provenance.finding}")
@@ -346,7 +346,7 @@ def find_setting(
 
 
 def _train_members(
-    found: Found,
+    found: SearchResult,
     training: Training,
     n_members: int | None,
     again: bool,

@@ -21,7 +21,7 @@ from splinefm.fit.fitting import DEFAULT_MODEL, fit_model
 from splinefm.model.engine import EngineName
 from splinefm.model.family import AnyModel
 from splinefm.train.fitted import Fitted
-from splinefm.train.settings import OF_MODEL, Crosses, Effort, Patience, Penalty, Training, check_model
+from splinefm.train.settings import MODEL_ARGUMENTS, Crosses, Effort, Patience, Penalty, Training, check_model
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
@@ -149,8 +149,12 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         known = self._get_param_names()
         for name, value in params.items():
             if name not in known and "__" not in name:
-                way_out = f"{_OF_MODEL_HINT}{_MODEL_PREFIX}{name}" if name in OF_MODEL else _way_out(name, value, known)
-                raise ValueError(f"Invalid parameter {name!r} for {type(self).__name__}{way_out}")
+                hint = (
+                    f"{_OF_MODEL_HINT}{_MODEL_PREFIX}{name}"
+                    if name in MODEL_ARGUMENTS
+                    else _way_out(name, value, known)
+                )
+                raise ValueError(f"Invalid parameter {name!r} for {type(self).__name__}{hint}")
 
     def _training(self) -> Training:
         given = self.get_params(deep=False)
@@ -167,8 +171,8 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
 def _way_out(name: str, value: object, known: Sequence[str]) -> str:
     """Return the part of a message that says where something belongs that is not a parameter."""
-    if name in OF_MODEL:
-        return f"{_OF_MODEL_HINT}{OF_MODEL[name].format(repr(value))}"
+    if name in MODEL_ARGUMENTS:
+        return f"{_OF_MODEL_HINT}{MODEL_ARGUMENTS[name].format(repr(value))}"
     if name in _BELOW:
         return f"; estimators say {_BELOW[name]}={value!r}"
     if name in ("target", "callbacks", "eval_set", "sample_weight"):

@@ -16,7 +16,7 @@ from splinefm.search.screening import Candidate, Unexplained, find_unexplained, 
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import Chunks
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.settings import Crosses, Penalty, Training, by_name
+from splinefm.train.settings import Crosses, Penalty, Training, penalties_by_field
 
 # Crosses that a fit finds by itself: which are candidates, and what a schema says about them.
 
@@ -35,7 +35,7 @@ def without_found(training: Training, schema: Schema, progress: Progress = SILEN
     The settings of a fitted model have them. The search of another fit chooses its own.
     """
     known = schema.names if candidates_for(schema, training.crosses) else ()
-    given = {name for penalty in (training.l2, training.smoothness) for name in by_name(penalty)}
+    given = {name for penalty in (training.l2, training.smoothness) for name in penalties_by_field(penalty)}
     found = sorted(name for name in given if _may_be_found(name, known))
     if not found:
         return training
@@ -44,7 +44,7 @@ def without_found(training: Training, schema: Schema, progress: Progress = SILEN
     def kept(penalty: Penalty) -> Penalty:
         if penalty is None or isinstance(penalty, float):
             return penalty
-        return {name: value for name, value in by_name(penalty).items() if name not in found}
+        return {name: value for name, value in penalties_by_field(penalty).items() if name not in found}
 
     return replace(training, l2=kept(training.l2), smoothness=kept(training.smoothness))
 

@@ -39,8 +39,8 @@ from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, free_bases, names_
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
 from splinefm.train.progress import SILENT, Progress
+from splinefm.train.search_records import SearchEntry
 from splinefm.train.settings import L2, SMOOTHNESS, Training, TrainingResult, l2_strength, penalty_strength
-from splinefm.train.trials import SearchEntry
 
 # Below, single parts of the rows do not tell settings apart; above, a default fit takes long enough.
 MIN_ROWS, MAX_ROWS = 1_000, 1_000_000
@@ -133,7 +133,7 @@ MORE_MODELS: tuple[tuple[AnyModel, float], ...] = (
 )
 
 
-class Open(NamedTuple):
+class OpenChoices(NamedTuple):
     """What the user has left open."""
 
     model: bool
@@ -146,10 +146,10 @@ class Open(NamedTuple):
     """The fields that may become parts of crosses."""
 
 
-def what_is_open(schema: Schema, model: AnyModel | None, given: Training) -> Open:
+def find_open_choices(schema: Schema, model: AnyModel | None, given: Training) -> OpenChoices:
     """Return what a search may choose: everything that is not given."""
     names = [item.name for item in schema.fields]
-    return Open(
+    return OpenChoices(
         model=model is None,
         l2=given.l2 is None,
         smoothness=given.smoothness is None and bool(schema.numerical),
@@ -161,7 +161,7 @@ def what_is_open(schema: Schema, model: AnyModel | None, given: Training) -> Ope
 
 
 @dataclass
-class Found:
+class SearchResult:
     """The result of a search.
 
     Parameters
@@ -214,19 +214,19 @@ def can_search(chunks: Chunks, given: Training) -> bool:
 
 def search(
     base: Setting,
-    is_open: Open,
+    is_open: OpenChoices,
     chunks: Chunks,
     given: Training,
     progress: Progress = SILENT,
     deadline: float | None = None,
-) -> Found | None:
+) -> SearchResult | None:
     """Look for a better setting than `base`.
 
     Parameters
     ----------
     base : Setting
         The setting to begin with.
-    is_open : Open
+    is_open : OpenChoices
         What may be changed.
     chunks : Chunks
         The rows, encoded with its schema; see `can_search`.
@@ -239,7 +239,7 @@ def search(
 
     Returns
     -------
-    Found or None
+    SearchResult or None
         None if nothing could be tried.
     """
     found = Search.begin(base, is_open, chunks, given, progress, deadline)
@@ -273,7 +273,7 @@ class Search:
     """The state of a search: a race, what was tried, and the work that is left."""
 
     base: Setting
-    is_open: Open
+    is_open: OpenChoices
     race: Race
     budget: Budget
     given: Training
@@ -295,7 +295,7 @@ class Search:
     def begin(
         cls,
         base: Setting,
-        is_open: Open,
+        is_open: OpenChoices,
         chunks: Chunks,
         given: Training,
         progress: Progress,
@@ -528,7 +528,7 @@ class Search:
         return changed
 
     def _epochs(self, setting: Setting) -> int:
-        return setting.training.most_epochs(self.race.chunks.encoder.n_rows)
+        return setting.training.max_epochs(self.race.chunks.encoder.n_rows)
 
     def _try_epochs(self, reserve: float = 0.0) -> None:
         """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
@@ -595,7 +595,7 @@ class Search:
 
     # The result
 
-    def result(self, is_interrupted: bool = False) -> Found:
+    def result(self, is_interrupted: bool = False) -> SearchResult:
         """Return the best setting with its fits, or a mixture of settings."""
         race, best = self.race, self.finalists[0] if self.finalists else self.best
         chosen = [best] if is_interrupted else self._mixed(best)
@@ -613,7 +613,7 @@ class Search:
                     trained = trained._replace(params=moved)
                 members += [] if trained is None else [trained]
         sample = race.results[best, self.stage[0]].trained if (best, self.stage[0]) in race.results else None
-        return Found(joined, new, members, self.entries(chosen), is_interrupted, sample, tuple(chosen))
+        return SearchResult(joined, new, members, self.entries(chosen), is_interrupted, sample, tuple(chosen))
 
     def _folds_of(self, setting: Setting) -> list[int]:
         """Return the parts of all rows that a setting was fitted without."""

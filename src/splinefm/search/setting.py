@@ -13,7 +13,7 @@ from splinefm.model.family import AnyModel
 from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.fm import FM
 from splinefm.model.family.higher_order import HigherOrderFM
-from splinefm.train.settings import Penalty, Training, by_name, rounded
+from splinefm.train.settings import Penalty, Training, penalties_by_field, round_setting
 
 # The bases that an inferred schema has, which a search may replace.
 INFERRED = (BSpline(), MultiResolution())
@@ -52,7 +52,7 @@ class Setting:
     def with_penalties(self, l2: float | None, smoothness: float | None) -> Setting:
         """Return a setting with these penalties for all fields; None leaves one as it is."""
         given = {"l2": l2, "smoothness": smoothness}
-        return self._with(**{name: rounded(value) for name, value in given.items() if value is not None})
+        return self._with(**{name: round_setting(value) for name, value in given.items() if value is not None})
 
     def with_model(self, model: AnyModel) -> Setting:
         """Return a setting with another model."""
@@ -96,7 +96,7 @@ def smallest_penalty(penalty: Penalty, names: Sequence[str]) -> float | None:
     """Return the penalty that most fields have: crosses that were found can have larger ones."""
     if penalty is None or isinstance(penalty, float):
         return penalty
-    return min((value for name, value in by_name(penalty).items() if name in names), default=None)
+    return min((value for name, value in penalties_by_field(penalty).items() if name in names), default=None)
 
 
 def names_of_columns(schema: Schema) -> list[str]:
@@ -106,8 +106,8 @@ def names_of_columns(schema: Schema) -> list[str]:
 
 def _scaled(penalty: Penalty, factor: float) -> Penalty:
     if penalty is None or isinstance(penalty, float):
-        return None if penalty is None else rounded(penalty * factor)
-    return {name: rounded(value * factor) for name, value in by_name(penalty).items()}
+        return None if penalty is None else round_setting(penalty * factor)
+    return {name: round_setting(value * factor) for name, value in penalties_by_field(penalty).items()}
 
 
 def _describe(item: Numerical) -> str:
@@ -145,7 +145,7 @@ def seconds_of_epoch(model: AnyModel, layout: SlotLayout, n_outputs: int, n_rows
 
 def seconds_of_fit(model: AnyModel, layout: SlotLayout, n_outputs: int, n_rows: int, training: Training) -> float:
     """Estimate the seconds of a fit that stops early."""
-    epochs = max(1.0, SHARE_OF_EPOCHS * training.most_epochs(n_rows))
+    epochs = max(1.0, SHARE_OF_EPOCHS * training.max_epochs(n_rows))
     return epochs * seconds_of_epoch(model, layout, n_outputs, n_rows, training.rows_per_step(n_rows))
 
 

@@ -53,8 +53,8 @@ from splinefm.store.container import (
 )
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
+from splinefm.train.search_records import SearchEntry, StudySummary, TrialSummary
 from splinefm.train.settings import Epoch, Evidence, Run, Training
-from splinefm.train.trials import SearchEntry, StudySummary, TrialSummary
 
 # The classes that a model file can name, and their settings with types.
 
@@ -199,7 +199,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     require(isinstance(model, MODELS), "its model is invalid")
     require(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
     # Targets of these are numbers of classes, or shares.
-    require(not loss.most_classes or (loss.center, loss.scale) == (0.0, 1.0), f"its {loss.name} loss has units")
+    require(not loss.max_classes or (loss.center, loss.scale) == (0.0, 1.0), f"its {loss.name} loss has units")
     require(loss.n_outputs > 0, "its loss has no classes")
     require(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")

@@ -170,10 +170,10 @@ def prepare_chunks(
     If many rows are copies of others, the table is read again, and copies are held out together.
     """
     check_crosses(source.schema)
-    if not loss.most_classes and class_weight is not None:
+    if not loss.max_classes and class_weight is not None:
         raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
-    if loss.most_classes and source.classes is None and not source.has_read_classes:
-        source = source.with_classes(loss.most_classes, shares=loss.name == "logistic")
+    if loss.max_classes and source.classes is None and not source.has_read_classes:
+        source = source.with_classes(loss.max_classes, shares=loss.name == "logistic")
     weights = source.find_class_weights(class_weight)
     source, loss = replace(source, class_weights=weights), replace(loss, classes=source.classes, class_weights=weights)
     chunks = _prepare(source, loss, validation, training, progress)

@@ -22,9 +22,9 @@ from splinefm.model.family.parameters import params_of
 from splinefm.model.scores import BatchScorer
 from splinefm.train.losses import Loss
 from splinefm.train.remarks import Remark, find_remarks
+from splinefm.train.search_records import SearchEntry, StudySummary
 from splinefm.train.settings import SAMPLED, Epoch, Evidence, Training, best_epoch
 from splinefm.train.targets import Classes, Label, listed
-from splinefm.train.trials import SearchEntry, StudySummary
 
 if TYPE_CHECKING:
     from splinefm.export.scorer import Indexed

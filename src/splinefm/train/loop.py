@@ -39,7 +39,7 @@ from splinefm.train.settings import (
     StopReason,
     Training,
     TrainingResult,
-    by_name,
+    penalties_by_field,
     seeded,
 )
 from splinefm.train.targets import mean_and_error
@@ -77,7 +77,7 @@ def divergence_advice(training: Training) -> str:
 
 def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
     """Return the name of a setting (with the field, if given by field) and its largest value."""
-    found = by_name(penalty)
+    found = penalties_by_field(penalty)
     if not found:
         return setting(name), penalty if isinstance(penalty, float) else default
     field = max(found, key=found.__getitem__)
@@ -96,7 +96,7 @@ def divergence_message(training: Training, epoch: int) -> str:
 TIE = 0.25
 
 
-class Judge:
+class EpochSelector:
     """Compares epochs by the losses of the validation rows.
 
     Where a few rows have most of the loss, the best epoch may be an early one by chance. A later epoch with a loss that
@@ -415,9 +415,9 @@ def train(
     """
     best, history, since, begin = None, list[Epoch](), 0, time.perf_counter()
     main_run, refit = _begin(model, chunks, training, rows, all_rows)
-    judge, loss = Judge(validation), chunks.loss
-    n_epochs = stop_after or training.most_epochs(main_run.n_rows)
-    patience = training.most_waiting(main_run.n_rows)
+    judge, loss = EpochSelector(validation), chunks.loss
+    n_epochs = stop_after or training.max_epochs(main_run.n_rows)
+    patience = training.max_epochs_without_gain(main_run.n_rows)
     stop, kept = None, ""
     try:
         with refit or nullcontext():

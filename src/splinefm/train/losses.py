@@ -116,7 +116,7 @@ class LossFormula:
     by_mean: ClassVar[bool] = True
     """Whether mean and standard deviation of the target determine center, scale and start."""
     predicts_mean: ClassVar[bool] = True
-    most_classes: ClassVar[int] = 0
+    max_classes: ClassVar[int] = 0
     """The most labels that a target can have; 0 if targets are always numbers."""
     has_floor: ClassVar[bool] = False
     """Whether perfect predictions have a loss other than 0."""
@@ -161,7 +161,7 @@ class LossFormula:
 class Logistic(LossFormula):
     """log(1 + exp s) - y s."""
 
-    link, metric_name, title, most_classes = "logistic", "logloss", "log-loss", 2
+    link, metric_name, title, max_classes = "logistic", "logloss", "log-loss", 2
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(np.logaddexp(0.0, score) - y * score)
@@ -353,7 +353,7 @@ class Huber(_Robust):
 class Softmax(LossFormula):
     """log Σ_c exp s_c - s_y, for a score per class and y the number of a class."""
 
-    link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MAX_CLASSES
+    link, metric_name, title, max_classes = "softmax", "logloss", "log-loss", MAX_CLASSES
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(-log_softmax(score)[np.arange(len(score)), y.astype(np.intp)])
@@ -484,7 +484,7 @@ class Loss:
             elif value is not None:
                 raise ValueError(_of_another_loss(parameter, value, self.name))
         for values in (self.classes, self.class_weights):
-            if values is not None and not 2 <= len(values) <= self.most_classes:
+            if values is not None and not 2 <= len(values) <= self.max_classes:
                 raise ValueError(f"the {self.name} loss is not for {len(values)} classes")
         if self.classes is not None and len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes must differ from each other, got {listed(self.classes)}")
@@ -492,9 +492,9 @@ class Loss:
             raise ValueError(f"of_class must be one of the classes of a softmax, got {self.of_class!r}")
 
     @property
-    def most_classes(self) -> int:
+    def max_classes(self) -> int:
         """The most labels that a target can have; 0 if targets are always numbers."""
-        return FORMULAS[self.name].most_classes
+        return FORMULAS[self.name].max_classes
 
     @property
     def n_outputs(self) -> int:
@@ -553,7 +553,7 @@ class Loss:
     def fit(self, y: FloatArray, weight: FloatArray) -> Loss:
         """Return the loss with the center and scale of the target."""
         self.check(y)
-        if not self.most_classes and 0.0 < (largest := float(np.abs(y).max(initial=0.0))) < _SMALLEST:
+        if not self.max_classes and 0.0 < (largest := float(np.abs(y).max(initial=0.0))) < _SMALLEST:
             raise ValueError(f"all targets are below {_SMALLEST:g}, such as {largest:g}; multiply them by a constant")
         center, scale = self.formula.fit(y, weight)
         found = replace(self, center=center, scale=scale)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from shlex import quote
 
 from splinefm._wording import for_reader
-from splinefm.train.settings import L2, Evidence, Training, by_name
+from splinefm.train.settings import L2, Evidence, Training, penalties_by_field
 
 # A model is no better than a constant if it gains less than so many standard errors, and explains less than this share
 # or, of few rows, what chance explains of them where the best of several epochs is kept.
@@ -111,5 +111,5 @@ def find_remarks(evidence: Evidence | None, training: Training) -> tuple[Remark,
 
 
 def _largest_l2(training: Training) -> float:
-    given = training.l2 if isinstance(training.l2, float) else max(by_name(training.l2).values(), default=L2)
+    given = training.l2 if isinstance(training.l2, float) else max(penalties_by_field(training.l2).values(), default=L2)
     return given or L2

@@ -48,11 +48,11 @@ def checked_number(name: str, value: object) -> float:
     return float(value)
 
 
-def by_name(penalty: Penalty) -> dict[str, float]:
+def penalties_by_field(penalty: Penalty) -> dict[str, float]:
     return {} if penalty is None or isinstance(penalty, float) else dict(penalty)
 
 
-def filled_in(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
+def fill_penalty(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
     if penalty is None or isinstance(penalty, float):
         return value if penalty is None else penalty
     return dict.fromkeys(names, value) | dict(penalty)
@@ -62,11 +62,11 @@ def penalty_by_field(penalty: Penalty, names: Sequence[str]) -> list[float]:
     """Return the penalty of each field of these names."""
     if isinstance(penalty, float):
         return [penalty] * len(names)
-    found = by_name(penalty)  # once, since there can be thousands of fields
+    found = penalties_by_field(penalty)  # once, since there can be thousands of fields
     return [found[name] for name in names]
 
 
-def rounded(value: float) -> float:
+def round_setting(value: float) -> float:
     """Return a number with three digits: users read it in `fitted.training`."""
     return float(f"{value:.3g}")
 
@@ -199,27 +199,27 @@ def small_batch(n_rows: int) -> int | None:
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])
 
 
-def homes(kind: type, of: str, renamed: Mapping[str, str] | None = None) -> dict[str, str]:
+def argument_places(kind: type, of: str, renamed: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each setting of a dataclass, and for other names of them, how to write it.
 
     Examples
     --------
-    >>> homes(FwFM, "model=sf.FwFM")["k"]
+    >>> argument_places(FwFM, "model=sf.FwFM")["k"]
     'model=sf.FwFM(k={})'
     """
     names = {item.name: item.name for item in fields(kind)} | dict(renamed or {})
     return {name: f"{of}({other}={{}})" for name, other in names.items()}
 
 
-OF_MODEL = homes(FwFM, "model=sf.FwFM")
+MODEL_ARGUMENTS = argument_places(FwFM, "model=sf.FwFM")
 
 
-def way_out(name: str, value: object, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
+def argument_hint(name: str, value: object, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
     """Return the part of a message that says where something belongs that is not a parameter.
 
     Examples
     --------
-    >>> way_out("k", 8, ["model"], OF_MODEL), way_out("epoch", 8, ["epochs"], OF_MODEL)
+    >>> argument_hint("k", 8, ["model"], MODEL_ARGUMENTS), argument_hint("epoch", 8, ["epochs"], MODEL_ARGUMENTS)
     ('; write model=sf.FwFM(k=8)', "; nearest: 'epochs'")
     """
     if name in elsewhere:
@@ -240,7 +240,7 @@ def explain_unknown(elsewhere: Mapping[str, str]) -> Callable[[_Callable], _Call
         @wraps(called)
         def call(*args: Any, **named: Any) -> Any:
             for name in (name for name in named if name not in known):
-                advice = way_out(name, named[name], known, elsewhere)
+                advice = argument_hint(name, named[name], known, elsewhere)
                 raise TypeError(f"{function.__name__} has no parameter {name!r}{advice}")
             return called(*args, **named)
 
@@ -272,7 +272,7 @@ def check_optional_schema(schema: object) -> None:
 # The settings of training, and what a run leaves behind.
 
 # A model file does not have settings of the machine, because it may be read on another one.
-OF_MACHINE = {"saved": False}
+MACHINE_SETTING = {"saved": False}
 # The default penalties: decision 26.
 L2, SMOOTHNESS = 1e-4, 1e-2
 # The penalty of linear weights, as a share of that of vectors.
@@ -389,7 +389,7 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
     return history[-1] if history else None
 
 
-@explain_unknown({**OF_MODEL, "random_state": "seed={}", "n_jobs": "threads={}"})
+@explain_unknown({**MODEL_ARGUMENTS, "random_state": "seed={}", "n_jobs": "threads={}"})
 @dataclass(frozen=True)
 class Training:
     """The settings of training.
@@ -498,8 +498,8 @@ class Training:
     members: int | None = None
     seed: int = 0
     threads: int | None = None
-    engine: EngineName = field(default="cpu", metadata=OF_MACHINE)
-    device: str | None = field(default=None, metadata=OF_MACHINE)
+    engine: EngineName = field(default="cpu", metadata=MACHINE_SETTING)
+    device: str | None = field(default=None, metadata=MACHINE_SETTING)
 
     def __post_init__(self) -> None:
         names = ("epochs", "batch_size", "members", "threads")
@@ -527,7 +527,7 @@ class Training:
         """Raise an error if a penalty names a field that does not exist."""
         known = set(names)
         for penalty in ("l2", "smoothness"):
-            for name in by_name(getattr(self, penalty)):
+            for name in penalties_by_field(getattr(self, penalty)):
                 if name not in known:
                     hint = nearest_hint(name, names)
                     raise ValueError(
@@ -549,13 +549,13 @@ class Training:
         smooth = self.smoothness
         if unsmoothed:
             known = dict.fromkeys(names, smooth) if isinstance(smooth, float) else {}
-            smooth = tuple({**known, **dict.fromkeys(unsmoothed, 0.0), **by_name(smooth)}.items())
-        return replace(self, l2=filled_in(self.l2, names, l2), smoothness=filled_in(smooth, names, smoothness))
+            smooth = tuple({**known, **dict.fromkeys(unsmoothed, 0.0), **penalties_by_field(smooth)}.items())
+        return replace(self, l2=fill_penalty(self.l2, names, l2), smoothness=fill_penalty(smooth, names, smoothness))
 
     def with_l2(self, name: str, l2: float, names: Sequence[str]) -> Training:
         """Return a copy with an L2 penalty for one of the fields of these names; a number stays that of the others."""
-        given = dict.fromkeys(names, self.l2) if isinstance(self.l2, float) else by_name(self.l2)
-        return replace(self, l2={**given, name: rounded(l2)})
+        given = dict.fromkeys(names, self.l2) if isinstance(self.l2, float) else penalties_by_field(self.l2)
+        return replace(self, l2={**given, name: round_setting(l2)})
 
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
         """Return a copy with the defaults of a table filled in, which a fitted model keeps.
@@ -564,8 +564,8 @@ class Training:
         given stays as it is, so that settings of a fitted model do not change again.
         """
         strength, l2 = penalty_strength(n_rows), L2 * l2_strength(n_rows)
-        filled = self.with_penalties(names, rounded(l2), rounded(SMOOTHNESS * strength), unsmoothed)
-        filled = replace(filled, epochs=self.most_epochs(n_rows))
+        filled = self.with_penalties(names, round_setting(l2), round_setting(SMOOTHNESS * strength), unsmoothed)
+        filled = replace(filled, epochs=self.max_epochs(n_rows))
         return filled if self.batch_size is not None else replace(filled, batch_size=small_batch(n_rows))
 
     def for_fields(self, n_fields: int) -> Training:
@@ -576,20 +576,20 @@ class Training:
         """Return a copy with the default engine: what a model keeps, which may be updated on another machine."""
         return replace(self, engine=Training.engine, device=None)
 
-    def most_epochs(self, n_rows: int) -> int:
+    def max_epochs(self, n_rows: int) -> int:
         """Return the maximum number of epochs for a table: as given, or the default."""
         return default_epochs(n_rows) if self.epochs is None else self.epochs
 
-    def most_waiting(self, n_rows: int) -> int | None:
+    def max_epochs_without_gain(self, n_rows: int) -> int | None:
         """Return after how many epochs without a better validation loss a run on a table ends; None for never.
 
         Examples
         --------
-        >>> [Training(epochs=epochs).most_waiting(1000) for epochs in (None, 5, 60)]
+        >>> [Training(epochs=epochs).max_epochs_without_gain(1000) for epochs in (None, 5, 60)]
         [6, 4, 12]
         """
         if self.patience == "auto":
-            return max(MIN_PATIENCE, self.most_epochs(n_rows) // EPOCHS_PER_PATIENCE)
+            return max(MIN_PATIENCE, self.max_epochs(n_rows) // EPOCHS_PER_PATIENCE)
         return self.patience
 
     def rows_per_step(self, n_rows: int) -> int:
@@ -613,7 +613,7 @@ class Training:
 
         It counts rows, not batches, because batches can have any size.
         """
-        size, epochs = self.rows_per_step(n_rows), self.most_epochs(n_rows)
+        size, epochs = self.rows_per_step(n_rows), self.max_epochs(n_rows)
         return lambda seen: self.rate_at((epoch * n_rows + seen) / size, epochs * n_rows / size)
 
 

@@ -20,8 +20,8 @@ from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
 from splinefm.encode.transforms.transform import Transform
 from splinefm.model.family import AnyModel
 from splinefm.search.setting import INFERRED, Setting, names_of_columns, smallest_penalty
-from splinefm.train.settings import Penalty, Training, by_name
-from splinefm.train.trials import Value
+from splinefm.train.search_records import Value
+from splinefm.train.settings import Penalty, Training, penalties_by_field
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Space:
     def _start_of_penalty(self, name: str) -> Penalty:
         """Return the penalty of the columns: crosses that were found can have others; or what was given by field."""
         penalty: Penalty = getattr(self.base.training, name)
-        if by_name(getattr(self.given.training, name)):
+        if penalties_by_field(getattr(self.given.training, name)):
             return penalty
         return smallest_penalty(penalty, names_of_columns(self.base.schema))
 
@@ -180,7 +180,7 @@ class Space:
 
     def _penalty(self, name: str, value: Penalty) -> Penalty:
         """Return a penalty whose value for the columns is this; larger ones of found crosses stay as much larger."""
-        start, own = self.start[name], by_name(getattr(self.base.training, name))
+        start, own = self.start[name], penalties_by_field(getattr(self.base.training, name))
         if not (own and isinstance(value, float) and isinstance(start, float) and start):
             return value
         return {name: value if number == start else number * (value / start) for name, number in own.items()}
@@ -267,7 +267,7 @@ def _without(schema: Schema, names: Sequence[str]) -> Schema:
 
 def _kept(penalty: Penalty, schema: Schema) -> Penalty:
     """Return a penalty without fields that a schema does not have."""
-    own = by_name(penalty)
+    own = penalties_by_field(penalty)
     return {name: value for name, value in own.items() if name in schema.names} if own else penalty
 
 

@@ -23,20 +23,20 @@ from splinefm.model.family.averages import check_trainable
 from splinefm.model.scores import predict_scores
 from splinefm.search.crosses import without_found
 from splinefm.search.race import Race, make_folds
-from splinefm.search.search import Found
+from splinefm.search.search import SearchResult
 from splinefm.search.setting import Setting
 from splinefm.store.model_file import describe, restore
 from splinefm.train.chunks import MEMORY_BYTES, Chunks, prepare_chunks
 from splinefm.train.loop import settings_for, train
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.settings import Epoch, StopReason, TrainingResult, by_name
+from splinefm.train.settings import Epoch, StopReason, TrainingResult, penalties_by_field
 from splinefm.tuning.space import OF_FIELDS, OF_TRAINING, Space
 
 # The base of a study: the setting that a fit finds, and its form in the storage.
 
 
-class Base(NamedTuple):
+class StartingPoint(NamedTuple):
     """The setting that trials start from.
 
     Parameters
@@ -75,7 +75,7 @@ class Base(NamedTuple):
         return {**described, "arrays": {name: array.tolist() for name, array in arrays.items()}}
 
     @classmethod
-    def restore(cls, described: Mapping[str, Any], given: Setting) -> Base:
+    def restore(cls, described: Mapping[str, Any], given: Setting) -> StartingPoint:
         """Return the base that was described, for the same given schema; the machine is that of the given setting."""
         arrays = {name: np.array(values, np.float64) for name, values in described["arrays"].items()}
         fields = [
@@ -164,7 +164,7 @@ class Metric:
         return self._function(loss.center + loss.scale * y, loss.predict(score), weight)
 
 
-class Result(NamedTuple):
+class TrialResult(NamedTuple):
     """The result of a trial."""
 
     value: float
@@ -208,23 +208,23 @@ class Experiment:
                 )
             )
         self.given = Setting(task.schema, model or default_model(len(task.schema)), self.training)
-        self.found: Found | None = None
+        self.found: SearchResult | None = None
         self.n_members = 1
         self.space = self._space(self.given)
 
-    def find_base(self, deadline: float = math.inf) -> Base:
+    def find_base(self, deadline: float = math.inf) -> StartingPoint:
         """Return the setting that a fit finds; the search takes a part of the time until the deadline."""
         found = self.found = self._find(deadline)
         if found.is_interrupted:
             raise KeyboardInterrupt
-        return Base(found.best, max(1, len(found.members) // max(1, len(found.parts))))
+        return StartingPoint(found.best, max(1, len(found.members) // max(1, len(found.parts))))
 
-    def start_from(self, base: Base) -> None:
+    def start_from(self, base: StartingPoint) -> None:
         """Make a base the first trial."""
         self.n_members = base.n_members
         self.space = self._space(base.setting)
 
-    def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
+    def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> TrialResult:
         """Train at a point of the search space; `report` can raise an exception to stop."""
         setting = self.space.at(params)
         chunks = self._chunks(setting.schema)
@@ -233,9 +233,9 @@ class Experiment:
         if trained.stop is not None:
             raise KeyboardInterrupt
         best = min(trained.history, key=lambda epoch: epoch.validation_loss)
-        return Result(self.metric.of_run(setting.model, trained, chunks, self.training.threads), best.epoch)
+        return TrialResult(self.metric.of_run(setting.model, trained, chunks, self.training.threads), best.epoch)
 
-    def fit(self, params: Mapping[str, Any]) -> Found:
+    def fit(self, params: Mapping[str, Any]) -> SearchResult:
         """Return a point of the search space with as many members as the fit of the base has.
 
         The first of them is the run of the trial. If one is enough, nothing is fitted yet. The base is what a fit
@@ -248,7 +248,7 @@ class Experiment:
                 return found
         chunks = self._chunks(setting.schema)
         if self.n_members == 1 or chunks.kept is None or not is_compiled:
-            return Found(setting, chunks)
+            return SearchResult(setting, chunks)
         first = train(setting.model, chunks, self._filled(setting).training, validation=chunks.validation)
         race = Race(chunks, self.training, SILENT)
         race.folds = make_folds(chunks, self.n_members, self.training.seed)
@@ -260,7 +260,7 @@ class Experiment:
         is_interrupted = first.stop is not None
         others = [] if is_interrupted else [entrant.trained for entrant in race.results.values()]
         members = [first, *(trained for trained in others if trained is not None)]
-        return Found(setting, chunks, members, is_interrupted=is_interrupted)
+        return SearchResult(setting, chunks, members, is_interrupted=is_interrupted)
 
     def fingerprint(self, distributions: Mapping[str, object]) -> dict[str, str]:
         """Return what must be the same for trials to be comparable, with short descriptions."""
@@ -284,7 +284,7 @@ class Experiment:
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
         return {name: str(fact) for name, fact in facts.items()}
 
-    def _find(self, deadline: float = math.inf) -> Found:
+    def _find(self, deadline: float = math.inf) -> SearchResult:
         begin, limit = time.monotonic(), self.training.time_limit or math.inf
         end = begin + SEARCH_SHARE * max(0.0, min(deadline - begin, limit))
         return find_setting(self.task.schema, self.model, self.chunks, self.training, end, self.progress)
@@ -312,7 +312,7 @@ class Experiment:
 def settings_of_estimator(setting: Setting, n_members: int | None) -> dict[str, Any]:
     """Return the parameters of an estimator that fits a setting, without a search."""
     training = {name: getattr(setting.training, name) for name in OF_TRAINING}
-    training |= {name: by_name(value) for name, value in training.items() if isinstance(value, tuple)}
+    training |= {name: penalties_by_field(value) for name, value in training.items() if isinstance(value, tuple)}
     return {
         "model": setting.model,
         "schema": setting.schema,

@@ -118,7 +118,7 @@ def update_model(
     target_path = Path(out) if out is not None else path
     refuse_sharded(path)
     check_writable(target_path)  # before the work, not after it
-    with alone(target_path):
+    with update_lock(target_path):
         learner = Learner.load(path, threads=threads)
         before, steps = learner.encoder, learner.engine.n_steps
         try:
@@ -161,7 +161,7 @@ def rejected_path(model: Path) -> Path:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def update_lock(path: Path) -> Iterator[None]:
     """Hold a lock on a file or folder that is about to be replaced; raise if another update holds it.
 
     Two updates of one model at a time would lose the rows of one of them.

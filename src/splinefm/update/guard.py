@@ -49,17 +49,17 @@ class Judgment:
     error: float
 
 
-class Rise(NamedTuple):
+class LossIncrease(NamedTuple):
     """How much the losses of rows rise by an update: the sum over rows, and the sum of squares."""
 
     total: float
     squares: float
 
     @staticmethod
-    def between(before: FloatArray, after: FloatArray) -> Rise:
+    def between(before: FloatArray, after: FloatArray) -> LossIncrease:
         """From the losses of the same rows before and after the update."""
         rise = after - before
-        return Rise(float(rise.sum()), float((rise**2).sum()))
+        return LossIncrease(float(rise.sum()), float((rise**2).sum()))
 
     @property
     def is_sure(self) -> bool:
@@ -90,7 +90,7 @@ class Calibration:
         return 1.0 / (1.0 + bound) - 1.0 if self.scale is None else -bound
 
 
-class Sums:
+class EvaluationSums:
     """Sums over the rows of batches, for one model; `by_row` keeps the loss of each row, to compare two models."""
 
     def __init__(self, loss: Loss, *, by_row: bool = True) -> None:
@@ -122,9 +122,9 @@ class Sums:
         return np.concatenate([single, self.expected, self.measured, self.squares, self.spread])
 
     @staticmethod
-    def from_array(loss: Loss, values: FloatArray) -> Sums:
+    def from_array(loss: Loss, values: FloatArray) -> EvaluationSums:
         """Return the sums that `to_array` returned."""
-        sums = Sums(loss, by_row=False)
+        sums = EvaluationSums(loss, by_row=False)
         sums.rows, (sums.weight, sums.total, sums.floor) = int(values[0]), values[1:4].tolist()
         sums.expected, sums.measured, sums.squares, sums.spread = values[4:].reshape(4, -1)
         return sums
@@ -187,7 +187,9 @@ class Sums:
         return Judgment(self.rows, self.mean_loss, off.predicted, off.measured, off.error)
 
 
-def score_rows(sums: Sums, score: Callable[[object], Float32Array], rows: LabeledTable, batch: pa.RecordBatch) -> None:
+def add_scores(
+    sums: EvaluationSums, score: Callable[[object], Float32Array], rows: LabeledTable, batch: pa.RecordBatch
+) -> None:
     """Add the rows of a batch as a model scores them."""
     y, weight = rows.targets(batch)
     sums.loss.check(y, rows.target)
@@ -294,7 +296,7 @@ class UpdateRefused(ValueError):
         )
 
 
-class Trial:
+class GuardedUpdate:
     """One update under a guard: what the model said before it, and the rows that judge it.
 
     Parameters
@@ -307,22 +309,22 @@ class Trial:
         The new rows.
     training : Training
         Seed and threads.
-    number : int
+    n_steps : int
         Steps so far: each update holds out other rows.
     """
 
-    def __init__(self, guard: Guard, before: Fitted, source: LabeledTable, training: Training, number: int) -> None:
+    def __init__(self, guard: Guard, before: Fitted, source: LabeledTable, training: Training, n_steps: int) -> None:
         self.guard, self.source, self.threads = guard, source, training.threads
         share = as_share(guard.validation) or 0.0
-        self.held_out = ValidationSample(share, training.seed + number, MAX_VALIDATION_ROWS)
-        self.new = Sums(before.loss, by_row=False)
+        self.held_out = ValidationSample(share, training.seed + n_steps, MAX_VALIDATION_ROWS)
+        self.new = EvaluationSums(before.loss, by_row=False)
         score = before.table_scorer(threads=training.threads)
         first = 0
         for batch in source.batches(CHUNK):
             self.held_out.add(first, batch)
-            score_rows(self.new, score, source, batch)
+            add_scores(self.new, score, source, batch)
             first += batch.num_rows
-        self._judges = self._find_judges(training)
+        self._judges = self._find_judging_rows(training)
         self.before = self._sums(before)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -332,41 +334,45 @@ class Trial:
     def judge(self, after: Fitted) -> Verdict:
         """Compare the model after the update with that before it."""
         sums = self._sums(after)
-        rise = Rise.between(self.before.row_losses, sums.row_losses)
+        rise = LossIncrease.between(self.before.row_losses, sums.row_losses)
         return make_verdict(self.guard, self.new, self.before, sums, rise)
 
-    def _find_judges(self, training: Training) -> ValidationSample:
+    def _find_judging_rows(self, training: Training) -> ValidationSample:
         """Return the held-out rows, those of another table, or the new rows themselves."""
         if as_share(self.guard.validation) is None:
             return sample_validation(replace(self.source, table=self.guard.validation), training)
         return self.held_out if self.held_out.n_rows else sample_validation(self.source, training)
 
-    def _sums(self, fitted: Fitted) -> Sums:
-        sums, score = Sums(fitted.loss), fitted.table_scorer(threads=self.threads)
+    def _sums(self, fitted: Fitted) -> EvaluationSums:
+        sums, score = EvaluationSums(fitted.loss), fitted.table_scorer(threads=self.threads)
         for batch in _rows_of(self._judges):
-            score_rows(sums, score, self.source, batch)
+            add_scores(sums, score, self.source, batch)
         return sums
 
 
-def make_verdict(guard: Guard, new: Sums, before: Sums, after: Sums, rise: Rise) -> Verdict:
+def make_verdict(
+    guard: Guard, new: EvaluationSums, before: EvaluationSums, after: EvaluationSums, rise: LossIncrease
+) -> Verdict:
     """Judge an update.
 
     Parameters
     ----------
     guard : Guard
         The bounds.
-    new : Sums
+    new : EvaluationSums
         The model before the update on the new rows.
-    before, after : Sums
+    before, after : EvaluationSums
         The models before and after the update on the judging rows.
-    rise : Rise
+    rise : LossIncrease
         How the losses of the judging rows change.
     """
     found = (new.judgment(), before.judgment(), after.judgment())
     return Verdict(*found, tuple(_reasons(guard, new, before, after, rise)))
 
 
-def _reasons(guard: Guard, new: Sums, before: Sums, after: Sums, rise: Rise) -> Iterator[str]:
+def _reasons(
+    guard: Guard, new: EvaluationSums, before: EvaluationSums, after: EvaluationSums, rise: LossIncrease
+) -> Iterator[str]:
     bound = guard.max_loss_increase
     # Written so that NaN is refused.
     if not after.excess <= before.excess * (1.0 + bound) and rise.is_sure:

@@ -32,7 +32,7 @@ from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.rows import STREAM_ROWS, LabeledTable, ValidationSample
 from splinefm.train.settings import Chunk, Epoch, Training, check_columns, check_training, seeded
 from splinefm.train.targets import check_total_weight
-from splinefm.update.guard import Guard, Trial, UpdateRefused, Verdict
+from splinefm.update.guard import Guard, GuardedUpdate, UpdateRefused, Verdict
 from splinefm.update.state import PENALTIES, LearnerState, find_state, saving_state
 
 # Classes that a model was fitted without, and that first occur in an update.
@@ -47,12 +47,12 @@ MARGIN, MIN_EXPECTED = 1.0, 0.5
 MOST, ROUNDS = 60.0, 20
 
 
-def has_low(bias: FloatArray) -> bool:
+def may_lack_class(bias: FloatArray) -> bool:
     """Return whether a fit may have had no rows of a class: its bias is as low as for a share of SMALLEST.
 
     Examples
     --------
-    >>> has_low(np.array([-14.2])), has_low(np.array([-1.0, -0.5, -6.0]))
+    >>> may_lack_class(np.array([-14.2])), may_lack_class(np.array([-1.0, -0.5, -6.0]))
     (True, False)
     """
     return bool((_low(bias) if len(bias) > 1 else abs(bias) > -math.log(SMALLEST) - MARGIN).any())
@@ -62,7 +62,9 @@ def _low(bias: FloatArray) -> BoolArray:
     return np.asarray(bias - bias.max() < math.log(SMALLEST) + MARGIN)
 
 
-def shift_of_absent(loss: Loss, bias: FloatArray, rows: Chunk, score: FloatArray, n_known: int) -> FloatArray | None:
+def shift_for_new_classes(
+    loss: Loss, bias: FloatArray, rows: Chunk, score: FloatArray, n_known: int
+) -> FloatArray | None:
     """Return what to add to the biases for classes that occur for the first time; None if there is no such class.
 
     Parameters
@@ -78,7 +80,7 @@ def shift_of_absent(loss: Loss, bias: FloatArray, rows: Chunk, score: FloatArray
     n_known : int
         Rows that the model has learned from.
     """
-    if not has_low(bias) or not rows.sample_weight.any() or not np.isfinite(score).all():
+    if not may_lack_class(bias) or not rows.sample_weight.any() or not np.isfinite(score).all():
         return None
     # A row of another class beside these keeps the share of few rows below one.
     certain = len(rows.y) / (len(rows.y) + 1.0)
@@ -270,23 +272,25 @@ class Learner:
         source = LabeledTable(Schema(self.encoder.fields), target, sample_weight, table, *known)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
         n_rows = self._check(source)
-        trial = None if guard is None else Trial(guard, self.fitted(), source, self.training, self.engine.n_steps)
+        guarded = None
+        if guard is not None:
+            guarded = GuardedUpdate(guard, self.fitted(), source, self.training, self.engine.n_steps)
         self._extend(source)
         batches = source.batches(STREAM_ROWS)
-        if trial is None:
+        if guarded is None:
             learned = self._learn(source, batches, n_rows, before)
         else:
-            learned = self._learn(source, _without(batches, trial.held_out), n_rows, before)
-            self.verdict = trial.judge(self.fitted())
+            learned = self._learn(source, _without(batches, guarded.held_out), n_rows, before)
+            self.verdict = guarded.judge(self.fitted())
             if not self.verdict.accepted:
                 raise UpdateRefused(self.verdict)
-            learned = learned + self._learn(source, trial.rows(), n_rows, before)
+            learned = learned + self._learn(source, guarded.rows(), n_rows, before)
         losses, floor, weights = learned
         if weights == 0.0:  # nothing was learned
             return 0.0
         self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
         loss = float(losses / weights)
-        self._remember(loss, self.encoder.n_rows - before, time.perf_counter() - began)
+        self._add_to_history(loss, self.encoder.n_rows - before, time.perf_counter() - began)
         return loss
 
     def fitted(self) -> Fitted:
@@ -317,7 +321,7 @@ class Learner:
                 f"the state is that of {state.optimizer}, and the optimizer is {self.engine.optimizer.name}; "
                 "continue with the same optimizer, or without a state"
             )
-        self.engine.restore(state.moments, state.number)
+        self.engine.restore(state.moments, state.n_steps)
         penalty: dict[str, Any] = dict(state.penalty)
         self.engine.set_penalty(self.engine.penalty._replace(**penalty))
         self.rng.bit_generator.state = state.rng
@@ -332,7 +336,7 @@ class Learner:
         losses = floor = weights = 0.0
         encoded = (source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches)
         for chunk in prefetch(encoded):
-            self._welcome(chunk, n_known)
+            self._set_bias_of_new_classes(chunk, n_known)
             order = self.rng.permutation(len(chunk.y))
             for rows in in_groups(order, size, self.engine):
                 rates = np.full(-(-len(rows) // size), self.engine.optimizer.learning_rate)
@@ -343,17 +347,17 @@ class Learner:
             raise Diverged(f"the update diverged; return to the last fitted model, and {advice}")
         return np.array([losses, floor, weights])
 
-    def _welcome(self, chunk: Chunk, n_known: int) -> None:
+    def _set_bias_of_new_classes(self, chunk: Chunk, n_known: int) -> None:
         """Set the bias of classes that no earlier row had."""
         bias = np.asarray(self.engine.values["bias"], np.float64).reshape(-1)
-        if not self.loss.most_classes or not len(chunk.y) or not has_low(bias):
+        if not self.loss.max_classes or not len(chunk.y) or not may_lack_class(bias):
             return  # scores take time
         score = self.engine.scores(chunk.slots).astype(np.float64)
-        shift = shift_of_absent(self.loss, bias, chunk, score, n_known)
+        shift = shift_for_new_classes(self.loss, bias, chunk, score, n_known)
         if shift is not None:
             self.engine.shift_bias(shift)
 
-    def _remember(self, loss: float, n_rows: int, seconds: float) -> None:
+    def _add_to_history(self, loss: float, n_rows: int, seconds: float) -> None:
         """Add an entry to the history."""
         total = (self.history[-1].seconds if self.history else 0.0) + seconds
         judged = math.nan if self.verdict is None else self.verdict.after.loss

@@ -50,7 +50,7 @@ class LearnerState:
     ----------
     optimizer : {"adamw", "adagrad"}
         Name of the optimizer.
-    number : int
+    n_steps : int
         Steps so far.
     moments : mapping of str to OptimizerState
         Moments of the gradients of each parameter, flat.
@@ -61,13 +61,13 @@ class LearnerState:
     """
 
     optimizer: str
-    number: int
+    n_steps: int
     moments: Mapping[str, OptimizerState]
     penalty: Mapping[str, Float32Array]
     rng: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"LearnerState({self.optimizer}, {self.number:,} steps)"
+        return f"LearnerState({self.optimizer}, {self.n_steps:,} steps)"
 
 
 def state_path(model: Path) -> Path:
@@ -81,7 +81,7 @@ def state_path(model: Path) -> Path:
     return model.with_name(model.name + ".state")
 
 
-def _coming_path(model: Path) -> Path:
+def _pending_path(model: Path) -> Path:
     return model.with_name(model.name + ".state.new")
 
 
@@ -91,11 +91,11 @@ def saving_state(model: Path) -> Iterator[Callable[[LearnerState, str], None]]:
 
     Call it with the state and the identity of the new model before the model is replaced.
     """
-    coming, written = _coming_path(model), ""
+    coming, written = _pending_path(model), ""
 
     def write(state: LearnerState, identity: str) -> None:
         nonlocal written
-        _settle(model)
+        _finish_pending(model)
         written = identity
         with replacing(coming) as file:
             version = sys.modules["splinefm"].__version__  # not imported: the package imports this module
@@ -123,9 +123,9 @@ def _identity(model: Path) -> str | None:
         return None
 
 
-def _settle(model: Path) -> None:
+def _finish_pending(model: Path) -> None:
     """Give a state the name that it lacks since a crash, if it is that of the model."""
-    coming, identity = _coming_path(model), _identity(model)
+    coming, identity = _pending_path(model), _identity(model)
     if identity is None or not coming.is_file():
         return
     with suppress(ModelFileError, KeyError, TypeError), coming.open("rb") as file:
@@ -139,7 +139,7 @@ def find_state(model: Path, identity: str, fitted: Fitted) -> tuple[LearnerState
     The state of an update that was interrupted is left out: nobody has to hear of it.
     """
     model = model.resolve()
-    for path in (state_path(model), _coming_path(model)):
+    for path in (state_path(model), _pending_path(model)):
         if not path.is_file():
             continue
         state = _read(path, identity, fitted)
@@ -163,7 +163,7 @@ def _describe(state: LearnerState, identity: str) -> tuple[dict[str, Any], dict[
         "uinteger": int(state.rng["uinteger"]),
     }
     description = {
-        "learner": {"model": identity, "optimizer": state.optimizer, "number": int(state.number), "rng": rng}
+        "learner": {"model": identity, "optimizer": state.optimizer, "number": int(state.n_steps), "rng": rng}
     }
     return description, tensors
 

@@ -17,15 +17,15 @@ from splinefm.fit.estimators import SplineFMBase, SplineFMClassifier, SplineFMRe
 from splinefm.fit.fitting import Task, fit_task
 from splinefm.fit.inputs import Labels, check_one_target
 from splinefm.fit.parameters import draw_seed
-from splinefm.search.search import Found
+from splinefm.search.search import SearchResult
 from splinefm.train.progress import make_progress
+from splinefm.train.search_records import StudySummary, Value, show_storage
 from splinefm.train.settings import StopReason, explain_unknown
-from splinefm.train.trials import StudySummary, Value, show_storage
 from splinefm.tuning.space import merge_spaces
-from splinefm.tuning.trials import Base, Experiment, settings_of_estimator
+from splinefm.tuning.trials import Experiment, StartingPoint, settings_of_estimator
 
 if TYPE_CHECKING:
-    from splinefm.tuning.optuna import Study
+    from splinefm.tuning.studies import Study
 
 # Fits of estimators on behalf of a study.
 
@@ -42,7 +42,7 @@ def open_task(
 
 
 def fit_from_study(
-    estimator: SplineFMBase, task: Task, classes: Labels | None, study: StudySummary, found: Found
+    estimator: SplineFMBase, task: Task, classes: Labels | None, study: StudySummary, found: SearchResult
 ) -> None:
     """Fit an estimator with the setting that a study found; its model keeps the study.
 
@@ -179,7 +179,7 @@ def tune(
     check_size("trials", trials)
     seed = draw_seed(chosen.random_state) if seed is None else seed
     check_size("seed", seed, 0)
-    from splinefm.tuning import optuna as studies
+    from splinefm.tuning import studies
 
     opened = studies.open_storage(storage)
     with make_progress(verbose) as progress, studies.quiet(), _storing(storage):
@@ -202,7 +202,7 @@ def tune(
         start = experiment.space.start
         study.pruner = studies.make_pruner(prune, int(start["epochs"]))
         study.sampler = studies.Sampler(distributions, start, seed)
-        studies.Search(study, experiment, distributions, trials, deadline, progress).run()
+        studies.StudyRunner(study, experiment, distributions, trials, deadline, progress).run()
         summary = studies.summarize_study(study, experiment.metric)
     best = summary.best_trial
     params, value = dict(best.params), float(best.value or 0.0)
@@ -217,15 +217,15 @@ def tune(
     return Tuned(chosen, params, value, summary, study)
 
 
-def _find_base(experiment: Experiment, study: Study, deadline: float) -> Base:
+def _find_base(experiment: Experiment, study: Study, deadline: float) -> StartingPoint:
     """Return the setting that a study starts from: the one in its storage, or what a fit finds."""
-    from splinefm.tuning import optuna as studies
+    from splinefm.tuning import studies
 
     if (known := studies.base_of(study)) is not None:
-        return Base.restore(known, experiment.given)
+        return StartingPoint.restore(known, experiment.given)
     found = experiment.find_base(deadline)
     known = studies.base_of(study)  # another process may have been faster
-    return found if known is None else Base.restore(known, experiment.given)
+    return found if known is None else StartingPoint.restore(known, experiment.given)
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from splinefm.train.loop import Diverged
 from splinefm.train.progress import Progress
+from splinefm.train.search_records import StudySummary, TrialSummary, Value, limited, show_storage
 from splinefm.train.settings import Epoch
-from splinefm.train.trials import StudySummary, TrialSummary, Value, limited, show_storage
 from splinefm.tuning.space import Range
 from splinefm.tuning.trials import Experiment
 
@@ -372,7 +372,7 @@ def _is_alive(trial: FrozenTrial) -> bool:
     return is_alive(trial.user_attrs, trial.datetime_start)
 
 
-class Search:
+class StudyRunner:
     """Runs trials until there are enough or time runs out.
 
     Parameters
