@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.export import discretize, field_paths, score_bounds
-from splinefm.model.family.averages import mean_model
 from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.parameters import mean_model
 from support import all_models, averages, examples, random_fitted, visits_schema, visits_table
 
 MODELS = [*all_models(5), *averages()]

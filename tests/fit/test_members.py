@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.model.family.averages import mean_model
 from splinefm.model.family.formula import formula_scores
+from splinefm.model.family.parameters import mean_model
 
 N = 400
 

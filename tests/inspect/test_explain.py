@@ -113,7 +113,7 @@ class TestEveryModel:
         found = sf.importance(fitted, many, table)
         monkeypatch.setattr(terms, "BLOCK_BYTES", 1 << 12)
         monkeypatch.setattr(importance, "EFFECT_ROWS", 100)
-        monkeypatch.setattr("splinefm.model.means._BLOCK_SIZE", 8)
+        monkeypatch.setattr("splinefm.model.family.parameters._BLOCK_SIZE", 8)
         np.testing.assert_allclose(
             curves, sf.ice_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
         )

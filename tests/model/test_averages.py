@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family.averages import mean_model, member_model
 from splinefm.model.family.formula import formula_scores
-from splinefm.model.family.parameters import init_params
+from splinefm.model.family.parameters import init_params, mean_model, member_model
 from splinefm.model.scores import predict_scores
 from support import examples, random_params
 

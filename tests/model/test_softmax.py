@@ -25,7 +25,7 @@ from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.family.parameters import count_outputs, each_output, init_params, param_shapes
-from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.optimizers import Group, Optimizer, make_penalty
 from splinefm.model.scores import BatchScorer, predict_scores
 from support import examples, random_params
 
@@ -226,9 +226,7 @@ def test_a_grown_engine_keeps_what_every_class_has_learned(model, name):
     engines[1].grow(layout, groups, np.random.default_rng(0))
     after = before.grown(layout)
     np.testing.assert_array_equal(engines[1].scores(after), engines[0].scores(before))
-    engines[0].set_penalty(
-        workspace.make_penalty(before.layout, [[Group(f.n_features, l2=0.1)] for f in before.layout.fields])
-    )
+    engines[0].set_penalty(make_penalty(before.layout, [[Group(f.n_features, l2=0.1)] for f in before.layout.fields]))
     assert engines[1].step(after, y, weight) == engines[0].step(before, y, weight)
     np.testing.assert_allclose(engines[1].scores(after), engines[0].scores(before), rtol=1e-4, atol=1e-5)
     averaged = [

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.schema import Schema
-from splinefm.model.family.averages import mean_model
-from splinefm.model.family.parameters import init_params
+from splinefm.model.family.parameters import init_params, mean_model
 from splinefm.model.scores import predict_scores
 from splinefm.search.mixture import feature_places, join_schemas, move_params
 

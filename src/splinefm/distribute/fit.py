@@ -24,7 +24,7 @@ from splinefm.distribute.training import Job, RunState
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.model.family import AnyModel
-from splinefm.model.family.averages import check_trainable
+from splinefm.model.family.parameters import check_trainable
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import settings_for
 from splinefm.train.losses import Loss

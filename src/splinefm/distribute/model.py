@@ -35,8 +35,8 @@ from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import pace_of
 from splinefm.model.optimizers import Group
-from splinefm.model.torch.interactions import unit_scores
 from splinefm.model.torch.losses import row_losses
+from splinefm.model.torch.model import unit_scores
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import MIN_LENGTH
 

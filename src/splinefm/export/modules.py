@@ -11,7 +11,7 @@ from splinefm._checks import check_fitted
 from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
-    from splinefm.model.torch.module import TorchModel
+    from splinefm.model.torch.model import TorchModel
 
 
 def to_torch(fitted: Fitted) -> TorchModel:
@@ -43,7 +43,7 @@ def to_torch(fitted: Fitted) -> TorchModel:
     torch.Size([200])
     """
     check_fitted(fitted)
-    from splinefm.model.torch.module import TorchModel
+    from splinefm.model.torch.model import TorchModel
 
     return TorchModel(fitted.model, fitted.encoder.layout, fitted.params, fitted.n_outputs)
 
@@ -73,7 +73,7 @@ def from_torch(module: TorchModel, fitted: Fitted) -> Fitted:
     >>> bool((again.scores(table) == fitted.scores(table)).all())  # doctest: +SKIP
     True
     """
-    from splinefm.model.torch.module import TorchModel
+    from splinefm.model.torch.model import TorchModel
 
     if not isinstance(module, TorchModel):
         raise TypeError(f"module must come from sf.to_torch, got a {type(module).__name__}")

@@ -43,7 +43,7 @@ from splinefm.fit.inputs import (
 )
 from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shared_parameters
 from splinefm.model.family import AnyModel
-from splinefm.model.family.averages import member_model
+from splinefm.model.family.parameters import member_model
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax

@@ -17,10 +17,10 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.model.engine import EngineName, find_engine
 from splinefm.model.family import AnyModel
-from splinefm.model.family.averages import check_trainable, mean_model
 from splinefm.model.family.contract import Params
 from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.fm import FM
+from splinefm.model.family.parameters import check_trainable, mean_model
 from splinefm.model.scores import predict_scores
 from splinefm.search.columns import with_column
 from splinefm.search.crosses import findings, with_findings, without_found
@@ -193,7 +193,7 @@ def fit_model(
         and 1; for softmax, two or more labels: text, integers or booleans.
     schema : Schema, optional
         The fields; inferred from the table by default.
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
+    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM, optional
         By default, the search chooses one: see `effort` of `Training`. It begins with FwFM(k=16, third=16), or with
         FM(k=16) for more than 256 fields, which are the defaults where nothing is searched.
     loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss

@@ -26,7 +26,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params, through
-from splinefm.model.means import mean_vector
+from splinefm.model.family.parameters import mean_vector
 from splinefm.model.towers import symmetric_sums
 from splinefm.train.fitted import Fitted
 

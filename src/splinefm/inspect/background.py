@@ -14,7 +14,7 @@ from splinefm.inspect.cross_terms import CrossTerms
 from splinefm.inspect.cubic import TripleMoments
 from splinefm.inspect.rows import read_rows
 from splinefm.inspect.terms import Players, check_closed_form, field_terms, inner_parts, pair_part, size, toward
-from splinefm.model.means import mean_vector
+from splinefm.model.family.parameters import mean_vector
 from splinefm.train.fitted import Fitted
 
 # Rows that represent the background of a model with crosses, whose states take time for each of them.

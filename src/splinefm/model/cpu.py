@@ -7,30 +7,31 @@ from collections.abc import Mapping
 import numpy as np
 
 from splinefm import _core
-from splinefm._arrays import Float32Array
+from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.engine import Engine
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import by_output, check_model_memory, count_outputs, init_params
-from splinefm.model.optimizers import Group, Optimizer
-from splinefm.model.scores import TABLES, predict_scores
-from splinefm.model.workspace import (
-    Float32,
-    Float64,
-    Int64,
+from splinefm.model.optimizers import (
+    Group,
+    Optimizer,
     OptimizerState,
     OptimizerStates,
     Penalty,
     aligned_copy,
-    check_between_memory,
-    kind_of,
-    make_copies,
     make_penalty,
+    make_state,
+)
+from splinefm.model.scores import TABLES, predict_scores
+from splinefm.model.workspace import (
+    Padding,
+    check_between_memory,
+    make_copies,
     make_shape,
     make_sizes,
-    make_state,
+    model_settings,
     tile_of,
 )
 
@@ -44,7 +45,7 @@ class CpuEngine(Engine):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
         Layout of the slots to train on.
@@ -83,7 +84,8 @@ class CpuEngine(Engine):
         self.model, self.batch_size = model, batch_size
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
-        self.kind = kind_of(model, len(layout.fields))
+        self.padding = Padding.of(model, len(layout.fields), model.members)
+        self._settings = model_settings(model, self.padding)
         padded = self._pad(params)
         groups = groups or [[Group(field.n_features)] for field in layout.fields]
         self._set(layout, padded, self._make_states(padded), groups, 0)
@@ -105,7 +107,7 @@ class CpuEngine(Engine):
         optimizer = self.optimizer
         self.core = _core.Engine(
             shape=self._shape,
-            model=self.kind.settings,
+            model=self._settings,
             loss=self._loss,
             optimizer=_core.OptimizerSettings(
                 name=optimizer.name,
@@ -132,11 +134,22 @@ class CpuEngine(Engine):
         self.set_penalty(make_penalty(layout, groups))
 
     def _pad(self, params: Params) -> Params:
-        return {name: aligned_copy(self.kind.pad(name, values)) for name, values in by_output(params).items()}
+        return {name: aligned_copy(self._padded_values(name, values)) for name, values in by_output(params).items()}
 
-    def _cut(self, name: str, values: Float32) -> Float32:
+    def _padded_values(self, name: str, values: Float32Array) -> Float32Array:
+        if name == "field_matrices":
+            return self.padding.pad_matrices(values)
+        return self.padding.pad(values) if name == "factors" else values
+
+    def _cut_values(self, name: str, values: Float32Array) -> Float32Array:
+        """Undo `_padded_values`."""
+        if name == "field_matrices":
+            return values[..., : self.padding.k, : self.padding.k]
+        return self.padding.cut(values) if name == "factors" else values
+
+    def _cut(self, name: str, values: Float32Array) -> Float32Array:
         """Undo `_pad`."""
-        cut = self.kind.cut(name, values)
+        cut = self._cut_values(name, values)
         return cut if self.n_outputs > 1 else cut[0]
 
     def _parameter(self, name: str) -> _core.Parameter:
@@ -165,7 +178,7 @@ class CpuEngine(Engine):
 
     def _cut_state(self, name: str) -> OptimizerState:
         state, shape = self._states[name], self._padded[name].shape
-        if not self.kind.is_padded:
+        if not self.padding.is_padded:
             return state
         m, v, average = (
             values if values.size == 1 else self._cut(name, values.reshape(shape)).reshape(-1) for values in state[:3]
@@ -177,10 +190,10 @@ class CpuEngine(Engine):
         states = self._make_states(self._padded)
         for name, own in states.items():
             padded = self._padded[name]
-            shape = self.kind.cut(name, padded).shape
+            shape = self._cut_values(name, padded).shape
             for new, old in zip(own[:3], state[name][:3], strict=True):
                 if new.size == padded.size:
-                    new[:] = self.kind.pad(name, old.reshape(shape)).reshape(-1)
+                    new[:] = self._padded_values(name, old.reshape(shape)).reshape(-1)
         if self.optimizer.ema > 0.0:
             states["factors"].last[:] = state["factors"].last
         penalty = self.penalty
@@ -205,12 +218,12 @@ class CpuEngine(Engine):
     def steps(
         self,
         slots: Slots,
-        y: Float64,
-        sample_weight: Float64,
-        rows: Int64,
-        learning_rates: Float64,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        rows: Int64Array,
+        learning_rates: FloatArray,
         batch_size: int | None = None,
-    ) -> Float64:
+    ) -> FloatArray:
         """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
 
         Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
@@ -225,7 +238,7 @@ class CpuEngine(Engine):
             self.batch_size if batch_size is None else batch_size,
         )
 
-    def shift_bias(self, shift: Float64) -> None:
+    def shift_bias(self, shift: FloatArray) -> None:
         """Add to the bias, or to that of each output; the optimizer state stays."""
         bias = self._padded["bias"]  # which the loops read
         bias += shift.reshape(bias.shape).astype(np.float32)
@@ -263,11 +276,13 @@ class CpuEngine(Engine):
         padded = self._pad(params)
         return self._score(padded, make_copies(self.model, self.layout, padded), slots, self.threads)
 
-    def _score(self, padded: Params, copies: tuple[Float32, Float32], slots: Slots, threads: int) -> Float32Array:
+    def _score(
+        self, padded: Params, copies: tuple[Float32Array, Float32Array], slots: Slots, threads: int
+    ) -> Float32Array:
         R, M = copies
         scores = _core.score(
             shape=self._shape,
-            model=self.kind.settings,
+            model=self._settings,
             tile=tile_of(self.model, self.n_outputs),
             weights=_core.WeightArrays(
                 **{name: padded[name].reshape(-1) for name in ("bias", "linear", "factors")}, R=R, M=M

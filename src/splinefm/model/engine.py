@@ -8,13 +8,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from splinefm._arrays import Float32Array
+from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
-from splinefm.model.optimizers import Group, Optimizer
-from splinefm.model.workspace import Float64, Int64, OptimizerState, Penalty
+from splinefm.model.optimizers import Group, Optimizer, OptimizerState, Penalty
 
 EngineName = Literal["cpu", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -61,12 +60,12 @@ class Engine(ABC):
     def steps(
         self,
         slots: Slots,
-        y: Float64,
-        sample_weight: Float64,
-        rows: Int64,
-        learning_rates: Float64,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        rows: Int64Array,
+        learning_rates: FloatArray,
         batch_size: int | None = None,
-    ) -> Float64:
+    ) -> FloatArray:
         """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
 
         Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
@@ -85,7 +84,7 @@ class Engine(ABC):
         """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
 
     @abstractmethod
-    def shift_bias(self, shift: Float64) -> None:
+    def shift_bias(self, shift: FloatArray) -> None:
         """Add to the bias, or to that of each output; the optimizer state stays."""
 
     @abstractmethod
@@ -100,9 +99,9 @@ class Engine(ABC):
     def step(
         self,
         slots: Slots,
-        y: Float64,
-        sample_weight: Float64,
-        rows: Int64 | None = None,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        rows: Int64Array | None = None,
         learning_rate: float | None = None,
     ) -> float:
         """Take one optimizer step on a batch (`rows` of the slots); return its mean loss before the step."""

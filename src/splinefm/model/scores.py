@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splinefm._arrays import Array, Float32Array, IndexArray
+from splinefm._arrays import Float32Array
 from splinefm._cached import cached_property
 from splinefm._core import RowParams, Shape, score_slots
 from splinefm._parallel import count_threads
@@ -16,7 +16,7 @@ from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import by_output, each_output
-from splinefm.model.workspace import make_shape
+from splinefm.model.workspace import Padding, make_shape
 
 # Parameters as the kernel for single rows reads them.
 
@@ -41,17 +41,17 @@ def row_tables(model: AnyModel, params: Params, n_fields: int) -> RowTables:
     >>> row_tables(FM(k=3), params, 2).factors.tolist()
     [[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]]
     """
-    k, padded = _sizes(model, n_fields)
+    padding, factors = row_padding(model, n_fields), params["factors"]
     return RowTables(
-        k=model.parts * padded,
-        factors=_padded(params["factors"].reshape(-1, params["factors"].shape[-1]), k, padded, model.third),
+        k=model.parts * padding.padded,
+        factors=np.ascontiguousarray(padding.pad(factors.reshape(-1, factors.shape[-1])), np.float32),
         linear=np.ascontiguousarray(params["linear"], np.float32).reshape(-1),
     )
 
 
 def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32Array:
     """Return the weights or matrices between fields, of all outputs, flat."""
-    padded = _sizes(model, n_fields)[1]
+    padded = row_padding(model, n_fields).padded
     return np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)])
 
 
@@ -67,52 +67,9 @@ def _row_params(model: AnyModel, tables: RowTables, between: Float32Array, bias:
     )
 
 
-def row_columns(model: AnyModel, n_fields: int) -> IndexArray:
-    """Where each number of a feature's vector is in `RowTables.factors`.
-
-    Examples
-    --------
-    >>> from splinefm.model.family import FwFM
-    >>> row_columns(FwFM(k=4, members=2), 2).tolist()
-    [0, 1, 8, 9]
-    """
-    k, padded = _sizes(model, n_fields)
-    width = model.width(n_fields)
-    column = np.arange(width, dtype=np.intp)
-    end = width - model.third
-    return np.where(column < end, column // k * padded + column % k, end // k * padded + column - end)
-
-
-def row_width(model: AnyModel, n_fields: int) -> int:
-    """Return the width of `RowTables.factors`."""
-    k, padded = _sizes(model, n_fields)
-    return (model.width(n_fields) - model.third) // k * padded + -(-model.third // 8) * 8
-
-
-def is_padded(model: AnyModel, n_fields: int) -> bool:
-    """Whether vectors are copied because they do not fill whole registers."""
-    k, padded = _sizes(model, n_fields)
-    return k != padded or model.third % 8 != 0
-
-
-def _sizes(model: AnyModel, n_fields: int) -> tuple[int, int]:
-    """Numbers of a part of a vector, and with padding."""
-    k = model.part_size(n_fields) // model.parts
-    return k, 4 if k <= 4 and not model.third and model.parts == 1 else -(-k // 8) * 8
-
-
-def _padded(factors: Array, k: int, padded: int, third: int) -> Float32Array:
-    """The vectors, with zeros appended to every k numbers, and to the `third` numbers at the end."""
-    padded_third = -(-third // 8) * 8
-    if (k, third) == (padded, padded_third):
-        return np.ascontiguousarray(factors, np.float32)
-    n, end = len(factors), factors.shape[1] - third
-    wide = np.zeros((n, end // k * padded + padded_third), np.float32)
-    pairs = wide[:, : end // k * padded].reshape(n, -1, padded)
-    pairs[:, :, :k] = factors[:, :end].reshape(n, -1, k)
-    wide[:, : end // k * padded] = pairs.reshape(n, -1)
-    wide[:, wide.shape[1] - padded_third :][:, :third] = factors[:, end:]
-    return wide
+def row_padding(model: AnyModel, n_fields: int) -> Padding:
+    """Return how vectors are padded in `RowTables.factors`."""
+    return Padding.of(model, n_fields, model.parts)
 
 
 def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int) -> Float32Array:
@@ -137,7 +94,7 @@ class BatchScorer:
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
         The model.
     params : dict of arrays
         Its parameters; they must not change while the scorer is in use. With parameters of several outputs, the
@@ -174,7 +131,11 @@ class BatchScorer:
     def __call__(self, slots: Slots) -> Float32Array:
         """Scores of all rows; a row has the same score, to the bit, in any batch and alone."""
         n_fields, n = len(self._layout.fields), 4 * len(slots) * self._layout.n_weights
-        if "_tables" in vars(self) or not 0 < n < self._layout.n_features or not is_padded(self._model, n_fields):
+        if (
+            "_tables" in vars(self)
+            or not 0 < n < self._layout.n_features
+            or not row_padding(self._model, n_fields).is_padded
+        ):
             return self._score(self._shape, self._tables, slots)
         # Copying the features of a few rows is faster than padding a large table.
         slots, params = _gathered(self._params, slots)

@@ -1,25 +1,19 @@
-"""How the CPU engine divides batches, and how the compiled loops read parameters and penalties."""
+"""How the CPU engine divides batches, and how the compiled loops read layouts and parameters."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
+from splinefm._arrays import Float32Array, IndexArray, Int32Array
 from splinefm._core import ModelSettings, Shape
 from splinefm._memory import check_memory
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import AnyModel
-from splinefm.model.optimizers import Group, Optimizer
-
-Float32: TypeAlias = Float32Array
-Float64: TypeAlias = FloatArray
-Int64: TypeAlias = Int64Array
 
 # A block of rows is divided into this many shards, whatever the number of threads: sums over rows are taken per shard
 # and then over shards in order, so that their rounding does not depend on the threads.
@@ -33,37 +27,6 @@ BLOCK_BYTES = 6 << 20
 # With fewer numbers to work on in a block (unit vectors, and vectors of features that may be updated), threads cost
 # more than they save. The shards of an FFM take much more memory.
 LARGE, FFM_LARGER = 1 << 15, 32
-LINE = 64  # bytes of a cache line
-MAX_ORDER = 3
-MAX_AXES = 3
-
-
-class Penalty(NamedTuple):
-    """Groups of features as arrays; `signs` has four numbers per group, and `lengths` three."""
-
-    group_ptr: Int64
-    begin: Int64
-    end: Int64
-    l2: Float32
-    l2_third: Float32
-    l2_linear: Float32
-    smoothness: Float32
-    order: Int64
-    signs: Float32
-    periodic: Int64
-    lengths: Int64
-
-
-class OptimizerState(NamedTuple):
-    """The optimizer state of some parameters; `last` is the step in which each feature was last active."""
-
-    m: Float32
-    v: Float32
-    average: Float32
-    last: Int64
-
-
-OptimizerStates = dict[str, OptimizerState]
 
 
 class Sizes(NamedTuple):
@@ -74,88 +37,83 @@ class Sizes(NamedTuple):
     block: int
 
 
-class Kind(NamedTuple):
-    """A model as the compiled loops know it; they handle `padded` numbers where the model has k, and so for `third`.
+class Padding(NamedTuple):
+    """The zeros that fill vectors up to whole registers: the compiled loops take four numbers at a time, or eight.
 
-    Each of several members has k numbers.
+    Every k numbers become `padded`, and the last `third` numbers the next multiple of eight.
     """
 
-    name: str
+    width: int
     k: int
     padded: int
-    order: int
-    n_fields: int
-    third: int = 0
-    padded_third: int = 0
-    members: int = 1
+    third: int
 
-    @property
-    def paired(self) -> int:
-        """Numbers of all members that meet in pairs, as the loops handle them."""
-        return self.members * self.padded
+    @staticmethod
+    def of(model: AnyModel, n_fields: int, parts: int) -> Padding:
+        """Return the padding of vectors, where the numbers that meet a field consist of some parts.
 
-    @property
-    def settings(self) -> ModelSettings:
-        """The settings for the loops."""
-        return ModelSettings(
-            name=self.name, k=self.paired, third=self.padded_third, members=self.members, order=self.order
-        )
+        Examples
+        --------
+        >>> from splinefm.model.family import FM
+        >>> [Padding.of(FM(k), 1, 1).padded for k in (1, 4, 5, 8, 10, 17, 30, 40)]
+        [4, 4, 8, 8, 16, 24, 32, 40]
+        """
+        k = model.part_size(n_fields) // parts
+        is_short = k <= 4 and not model.third and parts == 1
+        return Padding(model.width(n_fields), k, 4 if is_short else eights(k), model.third)
 
     @property
     def is_padded(self) -> bool:
-        """Whether `pad` appends zeros."""
-        return (self.padded, self.padded_third) != (self.k, self.third)
+        """Whether any zeros are needed."""
+        return (self.padded, eights(self.third)) != (self.k, self.third)
 
-    def pad(self, name: str, values: Float32) -> Float32:
-        """Append zeros up to `padded` to the vectors of a parameter; return the same array if none are needed.
+    @property
+    def padded_width(self) -> int:
+        """Numbers of a padded vector."""
+        return (self.width - self.third) // self.k * self.padded + eights(self.third)
 
-        Here and in `cut`, the first axis of the array counts the outputs.
+    @property
+    def columns(self) -> IndexArray:
+        """Where each number of a vector is in a padded one.
+
+        Examples
+        --------
+        >>> Padding(width=4, k=2, padded=8, third=0).columns.tolist()
+        [0, 1, 8, 9]
         """
-        if not self.is_padded or name not in ("factors", "field_matrices"):
-            return values
-        more = (0, self.padded - self.k)
-        if name == "field_matrices":
-            return np.pad(values, ((0, 0), (0, 0), (0, 0), more, more))
-        shape, end = values.shape[:2], values.shape[2] - self.third
-        pairs = np.pad(values[..., :end].reshape(-1, self.k), ((0, 0), more)).reshape(*shape, -1)
-        if not self.third:
-            return pairs
-        triples = np.pad(values[..., end:], ((0, 0), (0, 0), (0, self.padded_third - self.third)))
-        return np.concatenate([pairs, triples], axis=-1)
+        column, end = np.arange(self.width, dtype=np.intp), self.width - self.third
+        triples = end // self.k * self.padded + column - end
+        return np.where(column < end, column // self.k * self.padded + column % self.k, triples)
 
-    def cut(self, name: str, values: Float32) -> Float32:
-        """Remove the zeros that `pad` appends."""
-        if not self.is_padded or name not in ("factors", "field_matrices"):
-            return values
-        if name == "field_matrices":
-            return values[..., : self.k, : self.k]
-        shape, end = values.shape[:2], values.shape[2] - self.padded_third
-        pairs = values[..., :end].reshape(-1, self.padded)[:, : self.k].reshape(*shape, -1)
-        if not self.third:
-            return pairs
-        return np.concatenate([pairs, values[..., end : end + self.third]], axis=-1)
+    def pad(self, vectors: Float32Array) -> Float32Array:
+        """Return padded vectors, or the same array if no zeros are needed."""
+        if not self.is_padded:
+            return vectors
+        wide = np.zeros((*vectors.shape[:-1], self.padded_width), np.float32)
+        wide[..., self.columns] = vectors
+        return wide
+
+    def cut(self, vectors: Float32Array) -> Float32Array:
+        """Undo `pad`."""
+        return np.take(vectors, self.columns, axis=-1) if self.is_padded else vectors
+
+    def pad_matrices(self, matrices: Float32Array) -> Float32Array:
+        """Return matrices between padded vectors."""
+        wide = np.zeros((*matrices.shape[:-2], self.padded, self.padded), np.float32)
+        wide[..., : self.k, : self.k] = matrices
+        return wide
 
 
-def kind_of(model: AnyModel, n_fields: int) -> Kind:
-    """The model as the compiled loops know it."""
-    third, members, order = model.third, model.members, 0 if model.pairwise else model.order
-    k = model.part_size(n_fields) // members
-    if not third and members == 1:
-        return Kind(model.kind, k, padded_k(k), order, n_fields)
-    return Kind(model.kind, k, eights(k), order, n_fields, third, eights(third), members)
-
-
-def padded_k(k: int) -> int:
-    """Padded vector length in the compiled loops: 4, 16, or a multiple of 8.
-
-    Examples
-    --------
-    >>> [padded_k(k) for k in (1, 4, 5, 8, 10, 17, 30, 40)]
-    [4, 4, 8, 8, 16, 24, 32, 40]
-    """
-    if k <= 4:
-        return 4
-    return 16 if 8 < k <= 16 else eights(k)
+def model_settings(model: AnyModel, padding: Padding) -> ModelSettings:
+    """The model as the compiled loops of training know it."""
+    return ModelSettings(
+        name=model.kind,
+        k=model.members * padding.padded,
+        third=eights(padding.third),
+        members=model.members,
+        order=0 if model.pairwise else model.order,
+        symmetric=model.symmetric,
+    )
 
 
 def eights(n: int) -> int:
@@ -171,10 +129,10 @@ def tile_of(model: AnyModel, n_outputs: int = 1) -> int:
 
 def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: int = 1) -> Sizes:
     """How the rows of a batch are divided."""
-    kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model, n_outputs), layout.n_units
-    strides = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
-    width = kind.paired + kind.padded_third
-    stride = n_outputs * strides.get(kind.name, -(-n_units // 4) * 4 * width)  # of D, for a row
+    padding = Padding.of(model, len(layout.fields), model.members)
+    tile, n_units = tile_of(model, n_outputs), layout.n_units
+    strides = {"fm": padding.padded, "ffm": 0, "fmfm": lines(n_units * padding.padded)}
+    stride = n_outputs * strides.get(model.kind, -(-n_units // 4) * 4 * padding.padded_width)  # of D, for a row
     block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
     # Two shards must not write to the same cache line, so a shard has at least 16 rows.
     vectors = block * n_units + min(layout.n_features, block * layout.n_weights)
@@ -190,7 +148,7 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: 
 def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes, n_outputs: int = 1) -> None:
     """Raise if gradients between units, of which every shard has a copy, would take more memory than there is."""
     n_fields, n_units, shards = len(layout.fields), layout.n_units, n_outputs * (sizes.block // sizes.shard)
-    k, shapes = kind_of(model, n_fields).paired, model.field_shapes(n_fields)
+    k, shapes = model.members * Padding.of(model, n_fields, model.members).padded, model.field_shapes(n_fields)
     if not shapes:
         return
     needed = 4 * shards * n_units**2 * k
@@ -206,7 +164,9 @@ def make_shape(layout: SlotLayout) -> Shape:
     return Shape(*pointers)
 
 
-def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
+def make_copies(
+    model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32Array]
+) -> tuple[Float32Array, Float32Array]:
     """R and M: the weights or the matrices between fields as the loops read them, for every pair of units.
 
     Here, the first axis of every parameter counts the outputs; their copies come one after the other.
@@ -218,7 +178,9 @@ def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float3
     return R, M
 
 
-def _copies_of(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
+def _copies_of(
+    model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32Array]
+) -> tuple[Float32Array, Float32Array]:
     none = np.zeros(0, np.float32)
     if "field_matrices" in params:
         return none, _panels(params["field_matrices"], layout.unit_field)
@@ -233,14 +195,14 @@ def _copies_of(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32
     return np.concatenate([_by_fours(R[:, :, at], layout.unit_field) for at in range(0, R.shape[2], size)]), none
 
 
-def _panels(matrices: Float32, unit_field: Int32Array) -> Float32:
+def _panels(matrices: Float32Array, unit_field: Int32Array) -> Float32Array:
     """The matrices between units as one symmetric matrix, sixteen columns after sixteen columns."""
     flat = np.append(matrices.reshape(-1), np.float32(0.0))
     return flat.take(_panel_index(unit_field.tobytes(), *matrices.shape[1:3]))
 
 
 @functools.lru_cache(maxsize=16)
-def _panel_index(units: bytes, n_fields: int, k: int) -> Int64:
+def _panel_index(units: bytes, n_fields: int, k: int) -> IndexArray:
     """Index of each number of the panels in the flat matrices, which a zero follows."""
     unit_field = np.frombuffer(units, np.int32)
     n = len(unit_field) * k
@@ -259,87 +221,10 @@ def lines(n: int) -> int:
     return -(-n // 16) * 16
 
 
-def _by_fours(R: Float32, unit_field: Int32Array) -> Float32:
+def _by_fours(R: Float32Array, unit_field: Int32Array) -> Float32Array:
     """Weights between units, [u // 4, v, u % 4], zero for u = v: the order in which the kernel reads them."""
     n_units = len(unit_field)
     units = np.zeros((-(-n_units // 4) * 4, n_units), np.float32)
     units[:n_units] = R[unit_field[:, None], unit_field]
     units[np.arange(n_units), np.arange(n_units)] = 0.0
     return np.ascontiguousarray(units.reshape(-1, 4, n_units).transpose(0, 2, 1)).reshape(-1)
-
-
-def _strengths(values: list[float]) -> Float32:
-    """Penalties in float32, where overflow is silent: the run diverges, and its error tells why."""
-    with np.errstate(over="ignore"):
-        return np.array(values, np.float32)
-
-
-def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
-    """Groups of features as arrays; they must cover every field."""
-    for field, parts in zip(layout.fields, groups, strict=True):
-        if sum(group.size for group in parts) != field.n_features:
-            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_features} features")
-    flat = [group for parts in groups for group in parts]
-    end = np.cumsum([group.size for group in flat], dtype=np.int64)
-    return Penalty(
-        group_ptr=np.concatenate([[0], np.cumsum([len(parts) for parts in groups])]).astype(np.int64),
-        begin=end - np.array([group.size for group in flat], np.int64),
-        end=end,
-        l2=_strengths([group.l2 for group in flat]),
-        l2_third=_strengths([group.l2 if group.l2_third is None else group.l2_third for group in flat]),
-        l2_linear=_strengths([group.l2_linear for group in flat]),
-        smoothness=_strengths([group.smoothness for group in flat]),
-        order=np.array([group.order for group in flat], np.int64),
-        signs=np.array([_differences(group.order) for group in flat], np.float32),
-        periodic=np.array([_periodic_axes(group) for group in flat], np.int64),
-        lengths=np.array([_lengths(group) for group in flat], np.int64),
-    )
-
-
-def _lengths(group: Group) -> tuple[int, int, int]:
-    """The lengths of a block along three axes, the last ones first to be used."""
-    shape = group.shape or (max(1, group.size),)
-    if len(shape) > MAX_AXES or group.size % math.prod(shape):
-        raise ValueError(f"a group of {group.size} features does not consist of blocks of shape {shape}")
-    first, second, third = (1,) * (MAX_AXES - len(shape)) + tuple(shape)
-    return first, second, third
-
-
-def _periodic_axes(group: Group) -> int:
-    """A bit for every periodic axis, the last axis first."""
-    axes = group.periodic if isinstance(group.periodic, tuple) else (group.periodic,)
-    return sum(1 << i for i, periodic in enumerate(reversed(axes)) if periodic)
-
-
-def _differences(order: int) -> list[float]:
-    """Coefficients of Δ^order, such as 1, -2, 1, padded with zeros."""
-    if not 1 <= order <= MAX_ORDER:
-        raise ValueError(f"the order of differences must be from 1 to {MAX_ORDER}, got {order}")
-    signed = [math.comb(order, j) * (-1.0) ** (order - j) for j in range(order + 1)]
-    return signed + [0.0] * (MAX_ORDER - order)
-
-
-def aligned(n: int) -> Float32:
-    """n float32 zeros that begin at a cache line: a vector of 16 is then one line instead of two."""
-    memory = np.zeros(4 * n + LINE, np.uint8)
-    first = -memory.ctypes.data % LINE
-    return memory[first : first + 4 * n].view(np.float32)
-
-
-def aligned_copy(values: Float32) -> Float32:
-    """The same numbers, aligned."""
-    copy = aligned(values.size).reshape(values.shape)
-    copy[...] = values
-    return copy
-
-
-def make_state(values: Float32, optimizer: Optimizer, n_features: int = 0) -> OptimizerState:
-    """The initial optimizer state of some parameters."""
-    none = np.zeros(1, np.float32)
-    average = optimizer.ema > 0.0
-    return OptimizerState(
-        m=aligned(values.size) if optimizer.name == "adamw" else none,
-        v=aligned(values.size),
-        average=aligned_copy(values.reshape(-1)) if average else none,
-        last=np.zeros(n_features if average else 1, np.int64),
-    )

@@ -23,7 +23,7 @@ from splinefm.encode.tables.arrow import convert_column
 from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.model.scores import row_columns, row_params, row_width
+from splinefm.model.scores import row_padding, row_params
 from splinefm.model.split import MapArrays, Split, map_arrays
 from splinefm.train.fitted import Fitted
 
@@ -76,8 +76,8 @@ class ContextQueries:
     def context_map(self) -> MapArrays:
         """The map from sums of units, as they are in `row_tables`, to a query."""
         split, n_fields = self.split, len(self.split.layout.fields)
-        width, columns = row_width(split.model, n_fields), row_columns(split.model, n_fields)
-        return map_arrays(split.context_blocks(), split.length, width, columns)
+        padding = row_padding(split.model, n_fields)
+        return map_arrays(split.context_blocks(), split.length, padding.padded_width, padding.columns)
 
     @cached_property
     def item_maps(self) -> list[MapArrays]:

@@ -31,13 +31,8 @@ from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
-from splinefm.model.family import AnyModel
+from splinefm.model.family import MODELS, AnyModel
 from splinefm.model.family.contract import Params
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
-from splinefm.model.family.fm import FM
-from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.model.family.parameters import param_shapes
 from splinefm.store.container import (
     Damaged,
@@ -58,7 +53,6 @@ from splinefm.train.settings import Epoch, Evidence, Run, Training
 
 # The classes that a model file can name, and their settings with types.
 
-MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (

@@ -19,7 +19,7 @@ from splinefm.encode.schema import Provenance, Schema
 from splinefm.fit.fitting import SEARCH_SHARE, Task, default_model, find_setting
 from splinefm.model.engine import find_engine
 from splinefm.model.family import AnyModel
-from splinefm.model.family.averages import check_trainable
+from splinefm.model.family.parameters import check_trainable
 from splinefm.model.scores import predict_scores
 from splinefm.search.crosses import without_found
 from splinefm.search.race import Race, make_folds
@@ -178,7 +178,7 @@ class Experiment:
     ----------
     task : Task
         What to fit, and to what.
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
+    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM, optional
         The model of the estimator. By default, the search of a fit chooses one, or it is `default_model`.
     metric : str
         See `Metric`.

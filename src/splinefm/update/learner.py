@@ -22,8 +22,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import counted
 from splinefm.model.engine import start_engine
-from splinefm.model.optimizers import Optimizer
-from splinefm.model.workspace import OptimizerState
+from splinefm.model.optimizers import Optimizer, OptimizerState
 from splinefm.store.model_file import load_identified, saving
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import Diverged, divergence_advice, in_groups, train_on

@@ -21,7 +21,7 @@ import numpy as np
 from splinefm._arrays import Array, Float32Array
 from splinefm._files import open_regular, replacing, sync_folder
 from splinefm.model.family.parameters import param_shapes
-from splinefm.model.workspace import OptimizerState, make_penalty
+from splinefm.model.optimizers import OptimizerState, make_penalty
 from splinefm.store.container import (
     Damaged,
     ModelFileError,

@@ -10,13 +10,11 @@ formulas here are for reading and testing; the engines compute the same numbers 
 
 from __future__ import annotations
 
-from splinefm.model.family.averages import check_trainable as check_trainable
-from splinefm.model.family.averages import mean_model as mean_model
-from splinefm.model.family.averages import member_model as member_model
 from splinefm.model.family.contract import Model as Model
 from splinefm.model.family.contract import Params as Params
 from splinefm.model.family.contract import through as through
 from splinefm.model.family.field_aware import FFM as FFM
+from splinefm.model.family.field_matrixed import FEFM as FEFM
 from splinefm.model.family.field_matrixed import FmFM as FmFM
 from splinefm.model.family.field_weighted import FwFM as FwFM
 from splinefm.model.family.field_weighted import LowRankFwFM as LowRankFwFM
@@ -26,11 +24,15 @@ from splinefm.model.family.formula import unit_sums as unit_sums
 from splinefm.model.family.higher_order import HigherOrderFM as HigherOrderFM
 from splinefm.model.family.parameters import by_output as by_output
 from splinefm.model.family.parameters import check_model_memory as check_model_memory
+from splinefm.model.family.parameters import check_trainable as check_trainable
 from splinefm.model.family.parameters import count_outputs as count_outputs
 from splinefm.model.family.parameters import each_output as each_output
 from splinefm.model.family.parameters import init_params as init_params
+from splinefm.model.family.parameters import mean_model as mean_model
+from splinefm.model.family.parameters import member_model as member_model
 from splinefm.model.family.parameters import pace_of as pace_of
 from splinefm.model.family.parameters import param_shapes as param_shapes
 from splinefm.model.family.parameters import params_of as params_of
 
-AnyModel = FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM
+AnyModel = FM | FwFM | LowRankFwFM | FmFM | FEFM | FFM | HigherOrderFM
+MODELS = (FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM, HigherOrderFM)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import NoWeights, OnlyPairs, Params, side_by_side
-from splinefm.model.settings import WithSettings
+from splinefm.model.family.contract import NoWeights, OnlyPairs, Params, WithSettings, side_by_side
 from splinefm.model.towers import PartTowers, Towers
 
 

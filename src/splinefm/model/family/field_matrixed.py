@@ -1,10 +1,10 @@
-"""The model with a matrix between every two fields."""
+"""The models with a matrix between every two fields: a full one (FmFM), or a symmetric one (FEFM)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,7 @@ import numpy.typing as npt
 from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import OnlyPairs, Params, above_diagonal
-from splinefm.model.settings import WithSettings
+from splinefm.model.family.contract import OnlyPairs, Params, WithSettings, above_diagonal
 from splinefm.model.towers import MatrixTowers, Towers
 
 
@@ -75,18 +74,21 @@ class FmFM(OnlyPairs, WithSettings):
                 matrices[f, e, :k, :k_other] = np.eye(k, k_other)
         return {"field_matrices": matrices}
 
+    def _matrices(self, params: Params) -> Array:
+        return params["field_matrices"]
+
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
         """M_fe for f ≤ e, and M_ef' otherwise."""
-        return np.asarray(_mirrored(params["field_matrices"], f, e), np.float64)
+        return np.asarray(_mirrored(self._matrices(params), f, e), np.float64)
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """The matrices above the diagonal, mirrored."""
         f = np.arange(n_fields)
-        return np.asarray(_mirrored(params["field_matrices"], f[:, None], f), dtype)
+        return np.asarray(_mirrored(self._matrices(params), f[:, None], f), dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} p_u' M_{f(u) f(v)} p_v."""
-        matrices = above_diagonal(params["field_matrices"], unit_field)
+        matrices = above_diagonal(self._matrices(params), unit_field)
         return np.asarray(np.einsum("nui,uvij,nvj->n", P, matrices, P, optimize=True))
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
@@ -102,7 +104,7 @@ class FmFM(OnlyPairs, WithSettings):
         item_sizes, context_sizes = [sizes[f] for f in rows], [sizes[e] for e in columns]
         return MatrixTowers(items, context, item_sizes, context_sizes, np.block(blocks))
 
-    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FmFM, Params]:
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[Self, Params]:
         """The vectors of all members side by side, and their matrices along the diagonal."""
         n, n_fields = len(members), len(layout.fields)
         sizes, width = self.vector_sizes(n_fields), self.width(n_fields)
@@ -115,8 +117,41 @@ class FmFM(OnlyPairs, WithSettings):
                 for e, other in enumerate(sizes):
                     block = params["field_matrices"][f, e, :k, :other] / n
                     matrices[f, e, i * k : (i + 1) * k, i * other : (i + 1) * other] = block
-        model = FmFM(tuple(n * k for k in sizes) if isinstance(self.k, tuple) else n * self.k)
+        model = replace(self, k=tuple(n * k for k in sizes) if isinstance(self.k, tuple) else n * self.k)
         return model, {"factors": factors, "field_matrices": matrices}
+
+
+@dataclass(frozen=True)
+class FEFM(FmFM):
+    """Field-embedded factorization machine: M_fe is a symmetric matrix.
+
+    It has half the parameters of an FmFM between two fields, and vectors of one length. Its loops are those of an FmFM;
+    training keeps the matrices symmetric.
+
+    Parameters
+    ----------
+    k : int
+        Length of the vectors.
+
+    Examples
+    --------
+    >>> M = np.zeros((2, 2, 2, 2), np.float32)
+    >>> M[0, 1] = [[1.0, 2.0], [2.0, 0.0]]
+    >>> P = np.array([[[1.0, 0.0], [0.0, 3.0]]])
+    >>> FEFM(k=2).interaction(P, {"field_matrices": M}, np.array([0, 1], np.int32))
+    array([6.])
+    """
+
+    k: int = 8
+    symmetric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_size("k", self.k)
+
+    def _matrices(self, params: Params) -> Array:
+        """½ (W + W'): a parameter is symmetric already, unless a test moves one number of it."""
+        W = params["field_matrices"]
+        return np.asarray((W + np.swapaxes(W, -1, -2)) / 2)
 
 
 def _mirrored(matrices: Array, f: Any, e: Any) -> Array:

@@ -12,6 +12,6 @@ except ModuleNotFoundError as error:
     ) from None
 
 from splinefm.model.torch.engine import TorchEngine as TorchEngine
-from splinefm.model.torch.interactions import unit_scores as unit_scores
 from splinefm.model.torch.losses import row_losses as row_losses
-from splinefm.model.torch.module import TorchModel as TorchModel
+from splinefm.model.torch.model import TorchModel as TorchModel
+from splinefm.model.torch.model import unit_scores as unit_scores

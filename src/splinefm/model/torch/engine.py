@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from splinefm import _core
-from splinefm._arrays import Array, Float32Array
+from splinefm._arrays import Array, Float32Array, FloatArray, Int64Array
 from splinefm._parallel import count_threads
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
@@ -20,21 +20,15 @@ from splinefm.model.engine import Engine
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import by_output, check_model_memory, count_outputs, init_params, param_shapes
-from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.optimizers import Group, Optimizer, OptimizerState, Penalty, make_penalty
 from splinefm.model.scores import TABLES, predict_scores
-from splinefm.model.torch.interactions import Windows, bag_sums, unit_scores
 from splinefm.model.torch.losses import row_losses
+from splinefm.model.torch.model import Windows, bag_sums, unit_scores
 from splinefm.model.torch.optimizers import OptimizerMoments, Penalties, update
 from splinefm.model.workspace import (
     LARGE,
-    Float32,
-    Float64,
-    Int64,
-    OptimizerState,
-    Penalty,
     Sizes,
     check_between_memory,
-    make_penalty,
 )
 
 # Devices and threads of torch.
@@ -106,7 +100,7 @@ class DeviceBatch(NamedTuple):
 
 
 def make_batch(
-    slots: Slots, y: Float64, sample_weight: Float64, rows: Int64, device: torch.device, exact: torch.dtype
+    slots: Slots, y: FloatArray, sample_weight: FloatArray, rows: Int64Array, device: torch.device, exact: torch.dtype
 ) -> DeviceBatch:
     """Return some rows on a device."""
     share = sample_weight[rows] / sample_weight[rows].sum()
@@ -131,7 +125,7 @@ def check_loss(name: str, parameter: float, n_outputs: int) -> ChosenLoss:
     return ChosenLoss(name, parameter)
 
 
-def check_slots(layout: SlotLayout, slots: Slots, rows: Int64 | slice) -> None:
+def check_slots(layout: SlotLayout, slots: Slots, rows: Int64Array | slice) -> None:
     """Raise unless slots have the shape of a layout, and all windows of some rows begin inside of their fields."""
     n = len(slots.start)
     if slots.start.shape != (n, layout.n_windows) or slots.weight.shape != (n, layout.n_weights):
@@ -142,7 +136,7 @@ def check_slots(layout: SlotLayout, slots: Slots, rows: Int64 | slice) -> None:
         raise ValueError("start has features outside of the field of their window")
 
 
-def check_rows(n: int, y: Float64, sample_weight: Float64, rows: Int64) -> None:
+def check_rows(n: int, y: FloatArray, sample_weight: FloatArray, rows: Int64Array) -> None:
     """Raise unless every row has a target and a weight, and all rows that are asked for exist."""
     if y.shape != (n,) or sample_weight.shape != (n,):
         raise ValueError("y and sample_weight must have a number for every row")
@@ -150,7 +144,7 @@ def check_rows(n: int, y: Float64, sample_weight: Float64, rows: Int64) -> None:
         raise IndexError("a row index is out of range")
 
 
-def check_labels(y: Float64, n_classes: int) -> None:
+def check_labels(y: FloatArray, n_classes: int) -> None:
     """Raise if the target of a softmax is not the number of a class."""
     wrong = ~((y >= 0.0) & (y < n_classes) & (y == np.floor(y)))
     if wrong.any():
@@ -159,10 +153,10 @@ def check_labels(y: Float64, n_classes: int) -> None:
         )
 
 
-def total_weights(sample_weight: Float64, batch_size: int) -> Float64:
+def total_weights(sample_weight: FloatArray, batch_size: int) -> FloatArray:
     """Return the sum of the weights of every batch; raise if one cannot be a weight."""
     n = len(sample_weight)
-    totals: Float64 = np.add.reduceat(sample_weight, np.arange(0, n, batch_size)) if n else np.zeros(0)
+    totals: FloatArray = np.add.reduceat(sample_weight, np.arange(0, n, batch_size)) if n else np.zeros(0)
     for total in totals:
         if not 0.0 <= total < math.inf:
             raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
@@ -186,7 +180,7 @@ class TorchEngine(Engine):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
         Layout of the slots to train on.
@@ -329,12 +323,12 @@ class TorchEngine(Engine):
     def steps(
         self,
         slots: Slots,
-        y: Float64,
-        sample_weight: Float64,
-        rows: Int64,
-        learning_rates: Float64,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        rows: Int64Array,
+        learning_rates: FloatArray,
         batch_size: int | None = None,
-    ) -> Float64:
+    ) -> FloatArray:
         """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
 
         Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
@@ -446,12 +440,12 @@ class TorchEngine(Engine):
                 parts.append(self._scores_of_units(sums.unflatten(2, self._table.shape[1:]), self._dense).cpu())
         return np.ascontiguousarray(torch.cat(parts).numpy())
 
-    def shift_bias(self, shift: Float64) -> None:
+    def shift_bias(self, shift: FloatArray) -> None:
         """Add to the bias, or to that of each output; the optimizer state stays."""
         bias = self._dense["bias"]
         bias += on_device(shift.reshape(tuple(bias.shape)), torch.float32, self.device)
 
-    def scores_of(self, params: Params, slots: Slots) -> Float32:
+    def scores_of(self, params: Params, slots: Slots) -> Float32Array:
         """Scores of all rows with other parameters of the same model, by the compiled loops, as a `Fitted` has them."""
         return predict_scores(self.model, params, slots, self.threads)
 

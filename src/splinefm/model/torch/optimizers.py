@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splinefm.model.optimizers import Optimizer
-from splinefm.model.workspace import MAX_AXES, Penalty
+from splinefm.model.optimizers import MAX_AXES, Optimizer, Penalty
 
 # Penalties on tensors: L2 by group of features, and smoothness of neighboring features along the axes of blocks.
 
