@@ -386,7 +386,6 @@ def check_output(options: TrainingOptions, *inputs: str, check_write: bool = Tru
 
 def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
     """The given schema, or one inferred from the data."""
-    from splinefm.encode.fields.numerical import Numerical
     from splinefm.encode.inference import infer_schema
     from splinefm.encode.schema import Schema
     from splinefm.encode.tables.open import without
@@ -402,7 +401,7 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
     schema = without(inferred, [*ignored, *([] if weight is None else [weight])], target)
-    numerical = sum(isinstance(item, Numerical) for item in schema)
+    numerical = len(schema.numerical)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):
         say(line)

@@ -191,8 +191,8 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
     if name not in sources.fields:
         raise ValueError(f"--each {name}: {unknown_field(name, sources)}")
     _check_free(f"--each {name}", name, along)
-    item = sources.fields[name]
-    if isinstance(item, Numerical):
+    item: Any = sources.fields[name]
+    if item.is_numerical:
         raise ValueError(
             f"--each {name}: {name!r} is numerical and has no categories; "
             f"give values instead: --segment {name}=1 --segment {name}=2"
@@ -205,7 +205,7 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
             f"--each {name}: showing the {MAX_EACH} most frequent of {total:,} categories of {name!r}; "
             f"to choose others, repeat --segment {name}=VALUE"
         )
-    return [[one] if isinstance(item, MultiValued) else one for one in names]
+    return list(map(item.holding, names))
 
 
 def _check_free(option: str, name: str, along: Sequence[str]) -> None:

@@ -94,8 +94,7 @@ def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest,
 
 def _absent_parts(item: AnyField, sources: Sources, absent: list[str]) -> list[int]:
     """Positions of the parts of a field that a segment does not name; a field of one column is its own part."""
-    names = sources.of[item.name] if isinstance(item, Cross) else (item.name,)
-    return [i for i, name in enumerate(names) if name in absent]
+    return [i for i, name in enumerate(sources.of_field(item.name)) if name in absent]
 
 
 def _kept(
@@ -106,8 +105,7 @@ def _kept(
     means, names = encoder.feature_means, encoder.schema.names
     groups, unknown = {}, [names[f] for f in whole if np.isnan(means[f]).any()]
     for f, parts in some.items():
-        cross = encoder.fields[f]
-        assert isinstance(cross, Cross)
+        cross = encoder.crosses[f]
         source = sources.of[cross.name][parts[0]]
         # A category's own field has the same features; of numbers, and of two columns together, nothing is kept.
         if len(parts) == 1 and source in names and encoder.schema[source] == cross.fields[parts[0]]:
@@ -197,8 +195,7 @@ def closed_groups(
     fitted: Fitted, sources: Sources, f: int, columns: dict[str, pa.Array], means: Means
 ) -> list[PartGroup]:
     """The weights of the parts of a cross that do not vary: fixed ones, and those that are averaged."""
-    cross = fitted.encoder.fields[f]
-    assert isinstance(cross, Cross)
+    cross = fitted.encoder.crosses[f]
     groups = [means.groups[f]] if f in means.groups else []
     for i, (part, source) in enumerate(zip(cross.fields, sources.of[cross.name], strict=True)):
         if source in columns:

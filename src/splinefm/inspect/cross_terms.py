@@ -82,8 +82,7 @@ class CrossVectors:
     @staticmethod
     def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> CrossVectors:
         """Field f of a model, given the model's pairs alone."""
-        item = fitted.encoder.fields[f]
-        assert isinstance(item, Cross)  # only crosses have several players
+        item = fitted.encoder.crosses[f]  # only they have several players
         rows = slice(*fitted.encoder.layout.feature_ptr[f : f + 2])
         linear = fitted.params["linear"][rows]
         factors = [pairs.params["factors"][rows], linear[:, None]]

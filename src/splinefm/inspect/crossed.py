@@ -248,12 +248,15 @@ class Crossed:
 
     def parts_along(self, axis: str) -> Iterator[tuple[Cross, int]]:
         """The crosses that contain an axis, and the positions of their parts on it."""
-        for f in self.along:
-            cross = self.fitted.encoder.fields[f]
-            if isinstance(cross, Cross):
-                for i, source in enumerate(self.sources.of[cross.name]):
-                    if source == axis:
-                        yield cross, i
+        for cross in self._crosses_along().values():
+            for i, source in enumerate(self.sources.of[cross.name]):
+                if source == axis:
+                    yield cross, i
+
+    def _crosses_along(self) -> dict[int, Cross]:
+        """The crosses among the fields that vary, by position."""
+        crosses = self.fitted.encoder.crosses
+        return {f: crosses[f] for f in self.along if f in crosses}
 
     # Points along an axis
 
@@ -314,12 +317,10 @@ class Crossed:
         With their vectors in a table, a point takes a short sum.
         """
         units = {}
-        for f in self.along:
-            cross = self.fitted.encoder.fields[f]
-            if isinstance(cross, Cross):
-                parts = [i for group in _varying(cross, points) for i in group.parts]
-                if {*parts} <= {*cross.numbers} and n_units_of(cross, parts) <= _FUNCTIONS_PER_POINT * points[0].n:
-                    units[f] = unit_groups(cross, parts)
+        for f, cross in self._crosses_along().items():
+            parts = [i for group in _varying(cross, points) for i in group.parts]
+            if {*parts} <= {*cross.numbers} and n_units_of(cross, parts) <= _FUNCTIONS_PER_POINT * points[0].n:
+                units[f] = unit_groups(cross, parts)
         return units
 
     def _table(self, f: int, units: Sequence[PartGroup], segments: IndexArray) -> tuple[FloatArray, ...]:
@@ -374,8 +375,7 @@ class Crossed:
         self, f: int, varying: Sequence[PartGroup], segments: IndexArray, n: int
     ) -> tuple[FloatArray, FloatArray]:
         """The same for a cross, from the features of each segment at each point."""
-        cross = self.fitted.encoder.fields[f]
-        assert isinstance(cross, Cross)
+        cross = self.fitted.encoder.crosses[f]
         segment, point = np.repeat(segments, n), np.tile(np.arange(n), len(segments))
         groups = [*(group.rows(point) for group in varying), *(group.rows(segment) for group in self.closed[f])]
         features, weight = product(cross, groups)

@@ -191,7 +191,7 @@ class _Chosen:
         """The values of a field, or of a column if the model has crosses."""
         schema, items = fitted.encoder.schema, fitted.encoder.fields
         by_column = bool(schema.crosses) and name in schema.columns
-        if not by_column and (name not in schema.names or isinstance(schema[name], Cross)):
+        if not by_column and name not in [item.name for item in schema.singles]:
             raise ValueError(_unknown_column(fitted, name))
 
         def values_of(item: Single) -> Any:

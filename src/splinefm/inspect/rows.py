@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from splinefm._arrays import IndexArray
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
@@ -64,7 +63,7 @@ def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | No
 
     Slots are taken as they are if there are no crosses. They do not have the values of the columns of a cross.
     """
-    crosses = {f: item for f, item in enumerate(fitted.encoder.fields) if isinstance(item, Cross)}
+    crosses = fitted.encoder.crosses
     if isinstance(table, EncodedRows):
         return table
     if not crosses:

@@ -21,8 +21,7 @@ import pyarrow as pa
 from splinefm._arrays import FloatArray
 from splinefm._checks import check_one_score
 from splinefm.encode.drift import outside
-from splinefm.encode.fields.cross import Cross, PartGroup, join_groups
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.cross import PartGroup, join_groups
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
@@ -142,8 +141,7 @@ def _by_source(sources: Sources, given: Mapping[str, pa.Array], along: tuple[str
             values[name] = given[name]
         elif item.column in given:
             column = given[item.column]
-            is_part = isinstance(item, Numerical) and item.part is not None
-            values[name] = to_arrow(item.read(column)) if is_part else column  # type: ignore[arg-type]  # numbers
+            values[name] = column if item.part is None else to_arrow(item.read(column))
     return values
 
 
@@ -151,12 +149,8 @@ def _warn_of_unseen(sources: Sources, columns: Mapping[str, pa.Array]) -> None:
     """Name the categories that a segment has and the model does not; those that share features by a hash are fine."""
     unseen = []
     for name, column in columns.items():
-        item = sources.fields[name]
-        if isinstance(item, Numerical) or item.unseen in ("hash", "error"):  # which raises
-            continue
-        names = item.read(column).names.drop_null()
-        new = names.filter(to_arrow(item.elements.find(names) < 0)).to_pylist()
-        unseen += [no_category(item, category) for category in new]
+        item: Any = sources.fields[name]
+        unseen += [no_category(item, category) for category in item.unseen_names(column)]
     if unseen:
         warnings.warn(f"{'; '.join(unseen)}; the view is that of rare and unseen ones", stacklevel=outside())
 
@@ -211,7 +205,7 @@ def _one_value(item: Single, value: object) -> object:
         return as_written(value, item.format, item.zone)
     if not several:
         return value
-    if not isinstance(item, MultiValued):
+    if not item.holds_lists:
         raise ValueError(
             f"a segment has one value per field, {item.name!r} has {type(value).__name__} {value!r}; "
             "for several segments use sf.segments"
@@ -240,7 +234,7 @@ def _view(
         return Surface(
             (items[0], items[1]), (effects[0], effects[1]), factors, scales, intercept, fitted.loss, counts, crossed
         )
-    kind = Curve if isinstance(items[0], Numerical) else Bars
+    kind = Curve if items[0].is_numerical else Bars
     view = kind(items[0], effects[0], intercept, fitted.loss, counts[0])
     return view if crossed is None else view.with_crosses(crossed)
 
@@ -259,8 +253,8 @@ class _Parts:
     def __init__(self, fitted: Fitted, sources: Sources, names: tuple[str, ...], means: Means) -> None:
         self.fitted, self.sources, self.names, self.means = fitted, sources, names, means
         fields = fitted.encoder.fields
-        self.along = [f for f, item in enumerate(fields) if {*sources.of.get(item.name, (item.name,))} & {*names}]
-        self.crosses = [f for f in self.along if isinstance(fields[f], Cross)]
+        self.along = [f for f, item in enumerate(fields) if {*sources.of_field(item.name)} & {*names}]
+        self.crosses = [f for f in self.along if f in fitted.encoder.crosses]
         self.levels: list[FloatArray] = []
         self.slopes: list[FloatArray] = []
         self.scales: list[FloatArray] = []

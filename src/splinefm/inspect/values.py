@@ -156,10 +156,7 @@ def surface_values(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> dict
 
 def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> FloatArray:
     """The scores on a grid, also of fields that hold lists, shape (len(x), len(y))."""
-    first, second = (
-        [[value] for value in side] if isinstance(item, MultiValued) else list(side)
-        for item, side in zip(surface.fields, (x, y), strict=True)
-    )
+    first, second = (list(map(item.holding, side)) for item, side in zip(surface.fields, (x, y), strict=True))
     scores = surface([one for one in first for _ in second], second * len(first))
     return scores.reshape(len(first), len(second))
 

@@ -160,7 +160,7 @@ def _find_encoder(source: object) -> Encoder | None:
 
 def _find_fields(encoder: Encoder, name: str | None) -> list[Numerical]:
     """The numerical field of this name, or all numerical fields."""
-    fields = [item for item in encoder.fields if isinstance(item, Numerical)]
+    fields = encoder.schema.numerical
     if not fields:
         raise ValueError("the encoder has no numerical fields to plot")
     found = [item for item in fields if name in (None, item.name)]

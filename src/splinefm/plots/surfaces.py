@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.inspect.axes import RawAxis, column_values, has_steps, number, shown_values, special_values
@@ -83,7 +82,7 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
     cells = _n_cells(surface)
     first, second = (_side(item, columns.get(item.name), counts, values, cells) for item, counts, values in both)
     n, m = len(first.points), len(second.points)
-    if isinstance(surface.fields[0], MultiValued):  # lists do not broadcast
+    if surface.fields[0].holds_lists:  # lists do not broadcast
         values = surface([x for x in first.points for _ in range(m)], second.points * n, link=link)
     else:
         values = surface(np.array(first.points)[:, None], second.points, link=link)
@@ -108,7 +107,7 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
 def _name_lines(surface: Surface) -> int:
     """Lines of text beside the plot, plus some for names below it."""
     second = surface.fields[1]
-    return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MAX_CATEGORIES) + 5
+    return 0 if second.is_numerical else min(second.n_categories, _MAX_CATEGORIES) + 5
 
 
 def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
@@ -134,7 +133,7 @@ def _side(
     if not categories:
         raise ValueError(f"{item.name!r} has no categories to plot")
     drawn: list[Any] = [categories[i] for i in item.most_frequent(counts, _MAX_CATEGORIES)]
-    points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
+    points = list(map(item.holding, drawn))
     hidden = len(categories) - len(drawn)
     return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)
 

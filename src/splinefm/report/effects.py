@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
@@ -254,12 +252,12 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
     item = source_field(fitted, name)
     rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
     along: dict[str, Any] = {}
-    if isinstance(item, Numerical):
+    if item.is_numerical:
         along["x"] = points = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
     else:
         points, counts = category_counts(fitted, name, _CATEGORIES)
         along |= {"categories": points, "training_counts": counts}
-    grid = [[point] for point in points] if isinstance(item, MultiValued) else points
+    grid = list(map(item.holding, points))
     scores = partial_dependence(fitted, name, grid, rows if background is None else background)
     return {
         "along": [name],
@@ -317,7 +315,7 @@ def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
 
     def length(name: str) -> int:
         item = source_field(fitted, name)
-        names = [] if isinstance(item, Numerical) else category_counts(fitted, name, _SIDE_CATEGORIES)[0]
+        names = [] if item.is_numerical else category_counts(fitted, name, _SIDE_CATEGORIES)[0]
         return sum(min(len(category), _SIDE_CATEGORIES) for category in names)
 
     one, other = sorted(pair, key=length)

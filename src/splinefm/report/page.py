@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from splinefm._wording import number
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.curves import Bars, Curve
 from splinefm.inspect.values import column_values, shown_numbers, source_field
 from splinefm.plots.captions import caption
@@ -148,7 +147,6 @@ class PagePlots:
         view = effect.view
         if not isinstance(view, Bars):
             item: Any = source_field(self.fitted, effect.names[0])
-            assert not isinstance(item, Numerical)
             known = replace(item, vocabulary=effect.values["categories"])
             scores, counts = (np.array(effect.values[which]) for which in ("scores", "training_counts"))
             view = Bars(known, scores, 0.0, self.fitted.loss, counts)

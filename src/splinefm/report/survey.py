@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.drift import Watch
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.open import open_data, require_columns
@@ -112,7 +111,7 @@ class FieldTally:
     def token_rows(self) -> dict[str, int]:
         """Number of rows with each token, and without a known category."""
         counts = dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
-        return counts if isinstance(self.item, Numerical) else {**counts, NOTHING: int(self.sums[0, -1])}
+        return counts if self.item.is_numerical else {**counts, NOTHING: int(self.sums[0, -1])}
 
     def _codes(self, column: pa.Array) -> tuple[IndexArray, IndexArray]:
         """Row and group; a row may be in several groups, or in none."""
@@ -236,7 +235,7 @@ def survey(
     if target in schema.columns:
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
     sample = RowSample(sample_rows)
-    tallies = [FieldTally(item) for item in fitted.encoder.fields if not isinstance(item, Cross)]
+    tallies = [FieldTally(item) for item in fitted.encoder.schema.singles]
     parts: list[tuple[FloatArray, ...]] = []
     loss = fitted.loss if output is None else Loss()
     watch = Watch(fitted.encoder)

@@ -255,6 +255,17 @@ class Categorical(OneColumn):
         """The names that are not in the vocabulary, in any spelling."""
         return names.filter(to_arrow(self.find(names) < 0))
 
+    def unseen_names(self, column: pa.Array) -> list[str]:
+        """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""
+        return self.unseen_among(self.read(column).names)
+
+    def unseen_among(self, names: pa.LargeStringArray) -> list[str]:
+        """The names that become rare categories."""
+        if self.unseen in ("hash", "error"):
+            return []
+        unseen: list[str] = self.unknown(names.drop_null()).to_pylist()
+        return unseen
+
     def look_up(self, names: pa.LargeStringArray) -> tuple[Int32Array, FloatArray]:
         """Feature and weight of each name; nulls get some feature, to be overwritten."""
         found = self.find(names)

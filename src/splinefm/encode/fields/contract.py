@@ -182,6 +182,10 @@ class OneColumn(ABC):
         array = np.asarray(values)
         return pa.array(array.ravel(), from_pandas=True), array.shape
 
+    def unseen_names(self, column: pa.Array) -> list[str]:
+        """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""
+        return []
+
     def holding(self, value: Any) -> Any:
         """The value of the column that holds one number or category: the list of it, where values are lists."""
         return value

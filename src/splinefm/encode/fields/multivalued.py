@@ -109,6 +109,10 @@ class MultiValued(OneColumn):
         """A list of one category."""
         return [value]
 
+    def unseen_names(self, column: pa.Array) -> list[str]:
+        """The elements of a column that the field takes as rare ones; none where they are hashed or errors."""
+        return self.elements.unseen_among(self.read(column).names)
+
     def _to_arrow(self, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
         lists = list(values)  # what is not a collection raises
         return pa.array(lists), (len(lists),)

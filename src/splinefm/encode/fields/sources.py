@@ -36,6 +36,10 @@ class Sources:
             for name, part in zip(self.of[cross.name], cross.fields, strict=True):
                 self.parts.setdefault(name, []).append(part)
 
+    def of_field(self, name: str) -> tuple[str, ...]:
+        """The sources of a field: itself, or that of every part of a cross."""
+        return self.of.get(name, (name,))
+
     def readers(self, name: str) -> list[str]:
         """The crosses that contain a source."""
         return [cross for cross, names in self.of.items() if name in names]
