@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
