@@ -46,7 +46,7 @@ from splinefm.model.scores import predict_scores
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties
 from splinefm.train.settings import Chunk
-from splinefm.update.files import DEFAULT_GUARD, alone
+from splinefm.update.files import DEFAULT_GUARD, update_lock
 from splinefm.update.guard import Guard
 from support import THOROUGH, one_of_each, random_params
 
@@ -352,7 +352,7 @@ def again(processes):
     RESULTS["again"] = update(processes, "updated.sfm", "rows", "again.sfm")
     state_module.OptimizerState.restore = restore
     RESULTS["sharded again"] = update(processes, "sharded", "rows", "sharded", JobSettings(FOLDER / "sharded", True))
-    with alone(FOLDER / "again.sfm") if processes.first else nullcontext():
+    with update_lock(FOLDER / "again.sfm") if processes.first else nullcontext():
         processes.barrier()
         RESULTS["locked"] = outcome(processes, lambda: update(processes, "updated.sfm", "new", "again.sfm"))
     RESULTS["no guard"] = update(processes, "updated.sfm", "zeros", "learned.sfm", guard=None)
