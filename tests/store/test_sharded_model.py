@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.store import sharded, sharded_model
 from splinefm.store.sharded import Entry, begin_shards, finish_shards, write_model, write_shard
-from splinefm.store.sharded_model import head_of, open_model, pieces_of
+from splinefm.store.sharded_model import open_model, table_pieces, without_tables
 from support import (
     CROSSES,
     averages,
@@ -69,7 +69,7 @@ def test_a_file_in_pieces_has_the_bytes_of_a_saved_model(tmp_path_factory, model
     folder = tmp_path_factory.mktemp("bytes")
     n = fitted.encoder.layout.n_features
     fitted.save(folder / "saved.sfm")
-    write_model(folder / "pieces.sfm", head_of(fitted), cut(fitted, sorted({0, *bounds, n})))
+    write_model(folder / "pieces.sfm", without_tables(fitted), cut(fitted, sorted({0, *bounds, n})))
     assert (folder / "pieces.sfm").read_bytes() == (folder / "saved.sfm").read_bytes()
 
 
@@ -77,7 +77,7 @@ def test_a_trained_model_has_the_same_bytes(tmp_path):
     table = {**TABLE, "click": [0, 1] * 100}
     fitted = sf.fit_model(table, "click", schema=mixed_schema(), training=sf.Training(epochs=1, threads=1))
     fitted.save(tmp_path / "a.sfm")
-    write_model(tmp_path / "b.sfm", head_of(fitted), pieces_of(fitted, 0, fitted.encoder.layout.n_features))
+    write_model(tmp_path / "b.sfm", without_tables(fitted), table_pieces(fitted, 0, fitted.encoder.layout.n_features))
     assert (tmp_path / "a.sfm").read_bytes() == (tmp_path / "b.sfm").read_bytes()
 
 
@@ -120,7 +120,7 @@ def test_wrong_pieces_leave_the_old_file(fitted, tmp_path, change, message):
     path = tmp_path / "model.sfm"
     path.write_text("old")
     with pytest.raises(sf.ModelFileError, match=rf"cannot save to .*model\.sfm'.*{message}"):
-        write_model(path, head_of(fitted), pieces_with(fitted, change))
+        write_model(path, without_tables(fitted), pieces_with(fitted, change))
     assert path.read_text() == "old" and [file.name for file in tmp_path.iterdir()] == ["model.sfm"]
 
 
@@ -130,7 +130,7 @@ def test_wrong_heads(fitted, tmp_path):
     with pytest.raises(sf.ModelFileError, match="lacks the parameters bias, field_weights"):
         write_model(tmp_path / "m.sfm", replace(fitted, params={}), [])
     with pytest.raises(FileNotFoundError, match="create it first"):
-        write_model(tmp_path / "absent" / "m.sfm", head_of(fitted), [])
+        write_model(tmp_path / "absent" / "m.sfm", without_tables(fitted), [])
 
 
 def test_an_error_while_pieces_are_made_leaves_the_old_file(fitted, tmp_path):
@@ -141,7 +141,7 @@ def test_an_error_while_pieces_are_made_leaves_the_old_file(fitted, tmp_path):
     path = tmp_path / "model.sfm"
     path.write_text("old")
     with pytest.raises(OSError, match="No space left"):
-        write_model(path, head_of(fitted), pieces())
+        write_model(path, without_tables(fitted), pieces())
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
@@ -217,7 +217,7 @@ def test_there_and_back(tmp_path_factory, parts, classes):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks_that_have_parts_of_every_field(fitted, tmp_path, ranks):
     """A rank has a range of every field, as with tables that are sharded by row; one rank has nothing."""
-    ptr, head = fitted.encoder.layout.feature_ptr.tolist(), head_of(fitted)
+    ptr, head = fitted.encoder.layout.feature_ptr.tolist(), without_tables(fitted)
     save, entries = begin_shards(tmp_path / "model"), []
     for rank in range(ranks + 1):
         of_rank = [
@@ -288,12 +288,12 @@ def test_a_new_save_replaces_the_old_one_only_when_it_is_complete(fitted, tmp_pa
     old = {file.name for file in path.iterdir()}
     other = replace(fitted, params={**fitted.params, "linear": fitted.params["linear"] + 1})
     save, n = begin_shards(path), fitted.encoder.layout.n_features
-    entry = write_shard(path, save, 0, [(0, n)], head_of(other), pieces_of(other, 0, n))
+    entry = write_shard(path, save, 0, [(0, n)], without_tables(other), table_pieces(other, 0, n))
     np.testing.assert_array_equal(sf.ShardedModel.open(path).scores(NEW), fitted.scores(NEW))
     with pytest.raises(sf.ModelFileError, match="features 0 to 49 are in two parts"):
-        finish_shards(path, save, head_of(other), [entry, entry])
+        finish_shards(path, save, without_tables(other), [entry, entry])
     np.testing.assert_array_equal(sf.ShardedModel.open(path).scores(NEW), fitted.scores(NEW))
-    finish_shards(path, save, head_of(other), [entry])
+    finish_shards(path, save, without_tables(other), [entry])
     np.testing.assert_array_equal(sf.ShardedModel.open(path).scores(NEW), other.scores(NEW))
     assert not old - {"manifest.json"} & {file.name for file in path.iterdir()}
 
@@ -424,7 +424,7 @@ def test_folders_that_cannot_be_written(fitted, tmp_path):
 
 
 def test_parts_that_do_not_fit(fitted, tmp_path):
-    path, head = tmp_path / "model", head_of(fitted)
+    path, head = tmp_path / "model", without_tables(fitted)
     save = begin_shards(path)
     with pytest.raises(sf.ModelFileError, match="features 12 to 19, but the next ones of the part are 10 to 19"):
         write_shard(path, save, 0, [(10, 20)], head, cut(fitted, [12, 20]))

@@ -23,12 +23,12 @@ from splinefm.store.sharded import (
     begin_shards,
     finish_shards,
     is_sharded,
-    removing_parts,
+    removing_parts_on_error,
     shards_identity,
     write_model,
     write_shard,
 )
-from splinefm.store.sharded_model import ShardedModel, TableScorer, head_of, pieces_of
+from splinefm.store.sharded_model import ShardedModel, TableScorer, table_pieces, without_tables
 from splinefm.train.fitted import Fitted
 
 Piece = tuple[int, Float32Array, Float32Array]
@@ -54,7 +54,7 @@ def write_result(
     with processes.together():
         save = begin_shards(out) if processes.first else ""
     save = processes.broadcast(save.encode()).decode()
-    with removing_parts(out, save) if processes.first else nullcontext():
+    with removing_parts_on_error(out, save) if processes.first else nullcontext():
         with processes.together():
             ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
             entry = (
@@ -115,8 +115,8 @@ def open_old(path: str | Path) -> OldModel:
         old = OldModel(sharded.head, sharded.pieces, sharded.table_scorer, shards_identity(path))
     else:
         fitted, identity = load_identified(path, mmap=True)
-        pieces = partial(pieces_of, fitted)
-        old = OldModel(head_of(fitted), pieces, fitted.table_scorer, identity)
+        pieces = partial(table_pieces, fitted)
+        old = OldModel(without_tables(fitted), pieces, fitted.table_scorer, identity)
     members = old.head.training.members or 1
     if members > 1:
         raise ValueError(

@@ -25,7 +25,7 @@ from splinefm._files import replacing, sync_folder
 from splinefm.distribute.model import ParallelModel, set_penalties
 from splinefm.distribute.results import write_result
 from splinefm.store.container import ModelFileError, opened, read_container, require, write_container
-from splinefm.store.sharded import Entry, entry_of, open_entry, version
+from splinefm.store.sharded import Entry, make_entry, open_entry, version
 from splinefm.train.fitted import Fitted
 
 FORMAT = 1
@@ -167,7 +167,7 @@ def _write_part(path: Path, model: ParallelModel) -> Entry:
             places.append([key, name, first])
     with replacing(path) as file:
         write_container(file, FORMAT, version(), {"moments": places}, arrays)
-    return entry_of(path)
+    return make_entry(path)
 
 
 def _read_part(folder: Path, entry: Entry) -> Iterator[tuple[str, int, torch.Tensor]]:

@@ -1,6 +1,6 @@
 """The scorer file: a flat image of a model that the C library maps into memory and uses where it is.
 
-Its layout is that of `splinefm.store.image`. The section `meta` describes the model in words of eight bytes,
+Its layout is that of `splinefm.store.scorer_image`. The section `meta` describes the model in words of eight bytes,
 texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in which it is written here.
 """
 
@@ -33,7 +33,7 @@ from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
 from splinefm.model.scores import row_between, row_tables
-from splinefm.store.image import ImageWriter, image_blocks
+from splinefm.store.scorer_image import ImageWriter, image_blocks
 from splinefm.train.fitted import Fitted
 
 _UNSEEN = ("rare", "neutral", "error", "hash")

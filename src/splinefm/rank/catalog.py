@@ -18,7 +18,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.table import Table
 from splinefm.model.split import Split
 from splinefm.rank.effects import EffectStore
-from splinefm.rank.error import EffectMeter, Maxima, Meter
+from splinefm.rank.error import EffectErrorMeter, ErrorMeter, Maxima
 from splinefm.rank.ids import (
     Groups,
     Ids,
@@ -147,9 +147,9 @@ class Catalog:
             if effects
             else VectorStore(self.split.length, dtype)
         )
-        self.ids = Ids(self.store.used)
+        self.ids = Ids(self.store.published)
         self.groups = Groups()
-        self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
+        self.meter = (EffectErrorMeter if effects else ErrorMeter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
         self.lock = ReadWriteLock()
 
@@ -253,7 +253,7 @@ class Catalog:
         slots = self.item_subset.encode(chunk, watch)
         parts: list[Any] = []
         offsets: list[Float32Array] = []
-        maxima = Maxima.none(len(self.meter.maxima.size))
+        maxima = Maxima.zeros(len(self.meter.maxima.size))
         for at in range(0, len(slots), BLOCK):
             block = slots[at : at + BLOCK]
             side = self.split.item_side(block)
@@ -268,12 +268,14 @@ class Catalog:
         self.ids.check(keys, "ids")
         repeated = first_repeated(keys)
         if repeated >= 0:
-            raise ValueError(f"ids: {keys.named(repeated)!r} occurs twice; a catalog has one row per item")
+            raise ValueError(f"ids: {keys.as_given(repeated)!r} occurs twice; a catalog has one row per item")
         if replace:
             return self._present(keys)
         known = np.flatnonzero(self.ids.find(keys) >= 0)
         if len(known):
-            raise ValueError(f"ids: the index already has {keys.named(int(known[0]))!r}; use update to replace items")
+            raise ValueError(
+                f"ids: the index already has {keys.as_given(int(known[0]))!r}; use update to replace items"
+            )
         return np.zeros(0, np.int64)
 
     def _present(self, keys: Keys) -> Positions:
@@ -283,7 +285,7 @@ class Catalog:
         absent = np.flatnonzero(positions < 0)
         if len(absent):
             more = f" (and {len(absent) - 1:,} more)" if len(absent) > 1 else ""
-            raise ValueError(f"ids: {keys.named(int(absent[0]))!r}{more} is not in the index; use add to add items")
+            raise ValueError(f"ids: {keys.as_given(int(absent[0]))!r}{more} is not in the index; use add to add items")
         return positions
 
 

@@ -271,16 +271,16 @@ class EffectStore(Store):
         queries: Float32Array,
         constants: Float32Array,
         k: int,
-        only: Filter,
-        visit: Positions | None,
+        filter: Filter,
+        panels: Positions | None,
         threads: int,
     ) -> list[tuple[Float32Array, Positions]]:
         """See `Store`."""
         few = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
         n_batched = len(queries) - few if 2 * few <= TOGETHER else len(queries)
-        found = super().search(queries[:n_batched], constants[:n_batched], k, only, visit, threads)
+        found = super().search(queries[:n_batched], constants[:n_batched], k, filter, panels, threads)
         for q in range(n_batched, len(queries)):
-            found += super().search(queries[q : q + 1], constants[q : q + 1], k, only, visit, threads)
+            found += super().search(queries[q : q + 1], constants[q : q + 1], k, filter, panels, threads)
         return found
 
     def _batch(self, k: int) -> int:

@@ -59,7 +59,7 @@ class Maxima:
     measured: float = 0.0
 
     @staticmethod
-    def none(length: int) -> Maxima:
+    def zeros(length: int) -> Maxima:
         """The maxima over no items."""
         return Maxima(np.zeros(length), np.zeros(length))
 
@@ -70,7 +70,7 @@ class Maxima:
 
 
 @dataclass(eq=False)
-class Meter:
+class ErrorMeter:
     """Measures stored items, and bounds the vectors of contexts.
 
     Parameters
@@ -95,7 +95,7 @@ class Meter:
     maxima: Maxima = field(init=False)
 
     def __post_init__(self) -> None:
-        self.maxima = Maxima.none(self.split.length)
+        self.maxima = Maxima.zeros(self.split.length)
 
     @classmethod
     def of(cls, fitted: Fitted, split: Split) -> Self:
@@ -128,7 +128,7 @@ class Meter:
         return ScoreError(stored + MARGIN * (self.split.length + 6) * ROUNDING * size, float(m.measured))
 
 
-class EffectMeter(Meter):
+class EffectErrorMeter(ErrorMeter):
     """Measures items that are stored as their features.
 
     Features and weights are stored exactly: apart from the offsets of items, only the arithmetic rounds. In the maxima,
@@ -137,7 +137,7 @@ class EffectMeter(Meter):
     """
 
     def __post_init__(self) -> None:
-        self.maxima = Maxima.none(0)
+        self.maxima = Maxima.zeros(0)
 
     @cached_property
     def _probes(self) -> list[FloatArray]:

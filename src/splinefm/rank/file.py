@@ -27,7 +27,7 @@ from splinefm.store.container import (
     take_array,
     write_container,
 )
-from splinefm.store.image import ImageWriter
+from splinefm.store.scorer_image import ImageWriter
 from splinefm.train.fitted import Fitted
 
 # An index as sections of a scorer file, for the C library; `cpp/c/index.cpp` reads them in the order of this module.
@@ -41,7 +41,7 @@ _STORAGES: tuple[Dtype, ...] = ("float32", "float16", "int8")
 def index_sections(catalog: Catalog) -> dict[str, Array]:
     """Return the sections of an index; see `ItemIndex.image`."""
     store, ids, split, groups = catalog.store, catalog.ids, catalog.split, catalog.groups
-    positions = store.used()
+    positions = store.published()
     positions = positions[np.argsort(ids.order(positions))]
     writer = ImageWriter()
     writer.integers(*(f in split.items for f in range(len(split.layout.fields))))
@@ -276,7 +276,7 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
     _restore_store(catalog.store, tensors, n_rows)
     words = take_array(tensors, "ids", "I64", 2)
     require(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
-    catalog.ids = Ids(catalog.store.used, kind, words.view(np.uint64))
+    catalog.ids = Ids(catalog.store.published, kind, words.view(np.uint64))
     catalog.groups = _restore_groups(tensors, catalog.store.capacity)
     _restore_maxima(catalog, tensors)
     require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
@@ -320,7 +320,7 @@ def _check_numbers(store: Store) -> None:
     """Raise for numbers that are not finite, and for features that do not exist; what is mapped is not read for it."""
     if isinstance(store, EffectStore):
         numbers = [store.weights.values, *(table.panels.values for table in store.tables)]
-        store.check_indices(store.used())
+        store.check_indices(store.published())
     else:
         vectors = cast(VectorStore, store)
         numbers = [vectors.scales, vectors.panels.values.view(vectors.dtype)]

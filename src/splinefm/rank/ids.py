@@ -43,7 +43,7 @@ class Keys(NamedTuple):
     def __len__(self) -> int:
         return len(self.words)
 
-    def named(self, i: int) -> Any:
+    def as_given(self, i: int) -> Any:
         """Id number i as the user gave it."""
         return as_ids(self.words[i : i + 1], self.kind).tolist()[0]
 
@@ -174,7 +174,7 @@ class Ids:
         if None not in (self.kind, keys.kind) and self.kind != keys.kind:
             kinds = {"numbers": "integers", "text": "text"}
             raise TypeError(
-                f"{what}: the ids of the index are {kinds[str(self.kind)]}, got {keys.named(0)!r}; "
+                f"{what}: the ids of the index are {kinds[str(self.kind)]}, got {keys.as_given(0)!r}; "
                 f"give {kinds[str(self.kind)]}"
             )
 
@@ -200,7 +200,7 @@ class Ids:
         """Remove the ids of positions."""
         self._ready().erase(self.words, positions)
 
-    def names(self, positions: Positions) -> Array:
+    def as_given(self, positions: Positions) -> Array:
         """Ids of positions as the user gave them."""
         return as_ids(self.words[positions], self.kind)
 

@@ -153,7 +153,7 @@ class ItemIndex:
         """All ids, ascending."""
         with self._catalog.lock.reading():
             ids = self._catalog.ids
-            words = ids.words[self._catalog.store.used()]
+            words = ids.words[self._catalog.store.published()]
         return as_ids(words[np.argsort(sort_keys(words, ids.kind))], ids.kind)
 
     @property
@@ -170,9 +170,9 @@ class ItemIndex:
         """Ids, vectors of shape (n, length) and offsets of all items, by ascending id, for other search engines."""
         store, ids = self._catalog.store, self._catalog.ids
         with self._catalog.lock.reading():
-            positions = store.used()
+            positions = store.published()
             positions = positions[np.argsort(ids.order(positions))]
-            return ids.names(positions), store.vectors(positions), store.offsets[positions]
+            return ids.as_given(positions), store.vectors(positions), store.offsets[positions]
 
     # Search
 
@@ -223,9 +223,9 @@ class ItemIndex:
         check_size("threads", threads)
         queries, constants = self.queries(self.encode_context(context))
         with self._catalog.lock.reading():
-            only, visit = self._filter(allowed, excluded, group)
+            filter, panels = self._filter(allowed, excluded, group)
             k = min(int(k), len(self))
-            found = self._catalog.store.search(queries, constants, k, only, visit, int(threads))
+            found = self._catalog.store.search(queries, constants, k, filter, panels, int(threads))
             ids, scores = self._ranked(found, k)
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
 
@@ -250,13 +250,13 @@ class ItemIndex:
     def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Positions | None]:
         """Which positions may be found, and their panels (None: all)."""
         catalog = self._catalog
-        keep, wanted, visit = np.zeros(0, np.uint8), np.zeros(0, np.uint8), None
+        keep, wanted, panels = np.zeros(0, np.uint8), np.zeros(0, np.uint8), None
         n = catalog.store.capacity
         if allowed is not None:
             positions = catalog.known_positions(allowed, "allowed")
             keep = np.zeros(n, np.uint8)
             keep[positions] = 1
-            visit = np.unique(positions // catalog.store.size)
+            panels = np.unique(positions // catalog.store.size)
         if excluded is not None:
             keep = np.ones(n, np.uint8) if allowed is None else keep
             keep[catalog.known_positions(excluded, "excluded")] = 0
@@ -265,7 +265,7 @@ class ItemIndex:
                 way = for_reader("groups, such as groups='category'", "--groups COLUMN")
                 raise ValueError(f"the index has no groups; build it with {way}")
             wanted = catalog.groups.wanted(group)
-        return Filter(keep, catalog.groups.codes, wanted), visit
+        return Filter(keep, catalog.groups.codes, wanted), panels
 
     def _ranked(self, found: list[tuple[Float32Array, Positions]], k: int) -> tuple[Array, Float32Array]:
         """Ids and scores of what was found, in order."""
@@ -277,7 +277,7 @@ class ItemIndex:
         pairs = list(zip(found, best, strict=True))
         scores = np.concatenate([np.zeros(0, np.float32), *(scores[part] for (scores, _), part in pairs)])
         positions = np.concatenate([np.zeros(0, np.int64), *(where[part] for (_, where), part in pairs)])
-        return ids.names(positions).reshape(len(found), n), scores.reshape(len(found), n)
+        return ids.as_given(positions).reshape(len(found), n), scores.reshape(len(found), n)
 
     # Changes
 

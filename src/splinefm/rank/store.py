@@ -149,7 +149,7 @@ class Store:
         """Number of panels with positions that were ever reserved."""
         return -(-self.n_positions // self.size)
 
-    def used(self) -> Positions:
+    def published(self) -> Positions:
         """Published positions."""
         return np.flatnonzero(self.offsets[: self.n_positions] > -np.inf)
 
@@ -223,19 +223,19 @@ class Store:
         queries: Float32Array,
         constants: Float32Array,
         k: int,
-        only: Filter,
-        visit: Positions | None,
+        filter: Filter,
+        panels: Positions | None,
         threads: int,
     ) -> list[tuple[Float32Array, Positions]]:
         """For each query, scores and positions of the best k items and all ties of the k-th, in no order."""
         if not k:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
         kernel, capacity, step = self._kernel(), self._candidate_capacity(k), self._batch(k)
-        panels = np.arange(self.n_panels) if visit is None else visit
+        panels = np.arange(self.n_panels) if panels is None else panels
         found: list[tuple[Float32Array, Positions]] = []
         for at in range(0, len(queries), step):
             requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
-            found += kernel.search(requests, part, k, capacity, panels, *only, threads)
+            found += kernel.search(requests, part, k, capacity, panels, *filter, threads)
         return found
 
     def _candidate_capacity(self, k: int) -> int:

@@ -83,10 +83,10 @@ def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
             raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {advice}") from error
 
 
-def require(condition: bool, otherwise: str) -> None:
+def require(condition: bool, message: str) -> None:
     """Raise `Damaged` unless the condition holds."""
     if not condition:
-        raise Damaged(otherwise)
+        raise Damaged(message)
 
 
 def write_container(

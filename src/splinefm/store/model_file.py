@@ -164,11 +164,11 @@ def _strings(vocabulary: Vocabulary) -> tuple[Array, Array]:
 MAPPED = ("params/factors", "params/linear")
 """The arrays that grow with the number of categories, which `mmap` maps."""
 # Former names of settings.
-_RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
+_RENAMED_SETTINGS = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
 # Settings that only older files have: `effort` replaced the search for resolutions.
-_GONE: dict[str, dict[str, Any]] = {"Training": {"select_resolutions": bool}}
+_REMOVED_SETTINGS: dict[str, dict[str, Any]] = {"Training": {"select_resolutions": bool}}
 # The behavior before a setting existed: categories were matched by their spelling, and there were no crosses.
-_BEFORE: dict[str, dict[str, Any]] = {
+_FORMER_DEFAULTS: dict[str, dict[str, Any]] = {
     "Categorical": {"values": "text"},
     "MultiValued": {"values": "text"},
     "Training": {"crosses": None, "members": 1},
@@ -373,9 +373,9 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         raise ModelFileError(f"{where} has the unknown type {name!r}; upgrade splinefm")
     # Without its cuts, this class would create as many as its count says.
     require(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
-    gone = _GONE.get(name, {})
-    hints, renamed = {**setting_types(name), **gone}, _RENAMED.get(name, {})
-    values: dict[str, Any] = dict(_BEFORE.get(name, {}))
+    removed = _REMOVED_SETTINGS.get(name, {})
+    hints, renamed = {**setting_types(name), **removed}, _RENAMED_SETTINGS.get(name, {})
+    values: dict[str, Any] = dict(_FORMER_DEFAULTS.get(name, {}))
     read: set[str] = set()
     for old, setting in settings.items():
         key = renamed.get(old, old)
@@ -388,7 +388,7 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         value = values[key] = restore(setting, tensors, f"{where}/{key}")
         if not _fits(value, hints[key]):
             raise Damaged(f"{where}: {key} of {name} is {str(value)[:80]}")
-    former = {key: values.pop(key) for key in gone if key in values}
+    former = {key: values.pop(key) for key in removed if key in values}
     if kind is Training and "effort" not in read:
         is_searched = former.get("select_resolutions") or values["crosses"] is not None
         values["effort"] = "default" if is_searched else "fast"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 import sys
@@ -213,7 +214,7 @@ def _checksum(values: Array) -> str:
 FORMAT = 1
 Range = tuple[int, int]
 """The first feature, and the one after the last."""
-AGAIN = "copy the folder again, or write the model again"
+ADVICE = "copy the folder again, or write the model again"
 
 
 class Entry(NamedTuple):
@@ -244,7 +245,7 @@ class Entry(NamedTuple):
         return Entry(name, described["bytes"], described["header"], tuple((a, b) for a, b in ranges))
 
 
-def entry_of(path: Path, ranges: Sequence[Range] = ()) -> Entry:
+def make_entry(path: Path, ranges: Sequence[Range] = ()) -> Entry:
     """Return the entry of a file that was written."""
     with path.open("rb") as file:
         return Entry(path.name, path.stat().st_size, header_digest(file), tuple(ranges))
@@ -254,13 +255,13 @@ def open_entry(folder: Path, entry: Entry) -> Path:
     """Return the path of a file after comparing it with its entry; the content of arrays is not verified."""
     path = folder / entry.file
     if not path.is_file():
-        raise ModelFileError(f"the file {entry.file!r} is missing; {AGAIN}")
+        raise ModelFileError(f"the file {entry.file!r} is missing; {ADVICE}")
     size = path.stat().st_size
     if size != entry.bytes:
-        raise Damaged(f"{entry.file!r} has {size:,} instead of {entry.bytes:,} bytes; {AGAIN}")
+        raise Damaged(f"{entry.file!r} has {size:,} instead of {entry.bytes:,} bytes; {ADVICE}")
     with path.open("rb") as file:
         if header_digest(file) != entry.header:
-            raise Damaged(f"{entry.file!r} is damaged, or of another model; {AGAIN}")
+            raise Damaged(f"{entry.file!r} is damaged, or of another model; {ADVICE}")
     return path
 
 
@@ -295,7 +296,7 @@ def write_part(
             write_tables(file, FORMAT, version(), description, tensors, ("factors", "linear"), _local(given, pieces))
     except (ValueError, TypeError) as error:
         raise ModelFileError(f"cannot write {str(path)!r}: {error}") from error
-    return entry_of(path, given)
+    return make_entry(path, given)
 
 
 def _local(ranges: Sequence[Range], pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -357,7 +358,7 @@ class Part:
             try:
                 verify_container(file, FORMAT)
             except Damaged as error:
-                raise Damaged(f"{self.path.name!r}: {error}; {AGAIN}") from error
+                raise Damaged(f"{self.path.name!r}: {error}; {ADVICE}") from error
 
     def rows(self, first: int, stop: int, at: int) -> tuple[Array, Array]:
         """Return copies of vectors and linear weights of neighboring rows of a range, which begins at row `at`."""
@@ -499,10 +500,10 @@ def begin_shards(folder: str | os.PathLike[str]) -> str:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; create it first")
     path.mkdir(exist_ok=True)
-    other = sorted(item.name for item in path.iterdir() if item.name != MANIFEST and not _is_ours(item))
+    other = sorted(item.name for item in path.iterdir() if item.name != MANIFEST and not _is_part_file(item))
     if other:
         raise FileExistsError(f"the folder {str(path)!r} has other files, such as {other[0]!r}; choose a new folder")
-    named = _named(path)
+    named = _files_of_manifest(path)
     if named is not None:  # what saves have left that were interrupted
         _remove_others(path, named)
     return secrets.token_hex(4)
@@ -571,7 +572,7 @@ def finish_shards(
         raise ModelFileError(f"cannot save to {str(path)!r}: {error}") from error
     width = head.model.width(len(head.encoder.fields))
     parts = tuple(sorted(entries, key=lambda entry: entry.file))
-    manifest = Manifest(version(), n_features, width, head.n_outputs, entry_of(path / file_name), parts)
+    manifest = Manifest(version(), n_features, width, head.n_outputs, make_entry(path / file_name), parts)
     with replacing(path / MANIFEST) as file:
         file.write(manifest.to_json().encode())
         if before is not None:
@@ -581,7 +582,7 @@ def finish_shards(
 
 
 @contextmanager
-def removing_parts(folder: str | os.PathLike[str], save: str) -> Iterator[None]:
+def removing_parts_on_error(folder: str | os.PathLike[str], save: str) -> Iterator[None]:
     """Remove the files of a save on an error, which a full disk needs, unless the manifest names them already."""
     try:
         yield
@@ -589,11 +590,11 @@ def removing_parts(folder: str | os.PathLike[str], save: str) -> Iterator[None]:
         path = Path(folder)
         with suppress(OSError):
             others = {item.name for item in path.iterdir() if not item.name.startswith(save)}
-            _remove_others(path, others | (_named(path) or set()))
+            _remove_others(path, others | (_files_of_manifest(path) or set()))
         raise
 
 
-def _named(folder: Path) -> set[str] | None:
+def _files_of_manifest(folder: Path) -> set[str] | None:
     """Return the files that the manifest names: none if there is no manifest, None if it cannot be read."""
     if not (folder / MANIFEST).exists():
         return set()
@@ -604,13 +605,13 @@ def _named(folder: Path) -> set[str] | None:
     return {manifest.head.file, *(entry.file for entry in manifest.parts)}
 
 
-def _is_ours(path: Path) -> bool:
+def _is_part_file(path: Path) -> bool:
     return path.is_file() and path.name.endswith(_SUFFIXES)
 
 
 def _remove_others(folder: Path, kept: set[str]) -> None:
     for path in folder.iterdir():
-        if _is_ours(path) and path.name not in kept:
+        if _is_part_file(path) and path.name not in kept:
             with suppress(OSError):  # it is only in the way; a process on Windows may still read it
                 path.unlink()
 
@@ -629,17 +630,11 @@ def read_head(folder: Path, manifest: Manifest) -> Fitted:
 
 def count_parameters(head: Fitted) -> int:
     """Return the number of parameters of a model, those of its tables included."""
-    total = 0
-    for shape in param_shapes(head.model, head.encoder.layout, head.n_outputs).values():
-        size = 1
-        for length in shape:
-            size *= length
-        total += size
-    return total
+    return sum(map(math.prod, param_shapes(head.model, head.encoder.layout, head.n_outputs).values()))
 
 
-def explain(folder: Path, error: Exception) -> ModelFileError:
+def load_error(folder: Path, error: Exception) -> ModelFileError:
     """Return an error that names the folder and says what to do."""
-    advice = f"; {AGAIN}" if isinstance(error, Damaged) and AGAIN not in str(error) else ""
+    advice = f"; {ADVICE}" if isinstance(error, Damaged) and ADVICE not in str(error) else ""
     kind = "" if isinstance(error, ModelFileError) else "it is damaged: "
     return ModelFileError(f"cannot load the sharded model {str(folder)!r}: {kind}{str(error)[:300]}{advice}")

@@ -26,12 +26,12 @@ from splinefm.store.sharded import (
     Part,
     Piece,
     begin_shards,
-    explain,
     finish_shards,
     is_sharded,
+    load_error,
     range_locations,
     read_head,
-    removing_parts,
+    removing_parts_on_error,
     write_model,
     write_shard,
 )
@@ -103,7 +103,7 @@ class ShardedModel:
         except (OSError, MemoryError):
             raise
         except Exception as error:  # an invalid description can raise anything
-            raise explain(path, error) from error
+            raise load_error(path, error) from error
         model = ShardedModel(path, head, tuple(parts))
         if verify:
             model.verify()
@@ -125,13 +125,13 @@ class ShardedModel:
         n = check_fitted(fitted).encoder.layout.n_features
         if not 1 <= parts <= n:
             raise ValueError(f"parts must be from 1 to the number of features, {n:,}; got {parts!r}")
-        head, save = head_of(fitted), begin_shards(folder)
+        head, save = without_tables(fitted), begin_shards(folder)
         bounds = [n * part // parts for part in range(parts + 1)]
         entries = []
-        with removing_parts(folder, save):
+        with removing_parts_on_error(folder, save):
             for part in range(parts):
                 begin, end = bounds[part], bounds[part + 1]
-                pieces = pieces_of(fitted, begin, end)
+                pieces = table_pieces(fitted, begin, end)
                 entries.append(write_shard(folder, save, part, [(begin, end)], head, pieces))
             finish_shards(folder, save, head, entries)
         return ShardedModel.open(folder, verify=False)
@@ -148,7 +148,7 @@ class ShardedModel:
             for part in self.parts[process::n_processes]:
                 part.verify()
         except Damaged as error:
-            raise explain(self.folder, error) from error
+            raise load_error(self.folder, error) from error
 
     @property
     def encoder(self) -> Encoder:
@@ -289,12 +289,12 @@ class ShardedModel:
         return max(1, PIECE_BYTES // self._feature_bytes)
 
 
-def head_of(fitted: Fitted) -> Fitted:
+def without_tables(fitted: Fitted) -> Fitted:
     """Return a model without its tables."""
     return replace(fitted, params={name: values for name, values in fitted.params.items() if name not in TABLES})
 
 
-def pieces_of(fitted: Fitted, begin: int, end: int) -> Iterator[Piece]:
+def table_pieces(fitted: Fitted, begin: int, end: int) -> Iterator[Piece]:
     """Yield pieces of the tables of a model: views, without copies."""
     factors, linear = fitted.params["factors"], fitted.params["linear"]
     step = max(1, PIECE_BYTES // (4 * fitted.n_outputs * (factors.shape[-1] + 1)))
