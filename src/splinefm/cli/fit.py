@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -446,11 +446,11 @@ def _cross_names(text: str) -> list[str]:
 def make_model(options: TrainingOptions, schema: Schema, say: Callable[[str], None]) -> AnyModel:
     """The requested model, or the default one with the requested sizes; and say which it is."""
     from splinefm.fit.fitting import default_model, describe_default
-    from splinefm.model.family import AnyModel, FwFM
+    from splinefm.model.family import MODELS, FwFM
 
     sizes = options.model_settings()
     if options.model is not None:
-        models = {model.__name__.lower(): model for model in get_args(AnyModel)}
+        models = {model.__name__.lower(): model for model in MODELS}
         model: AnyModel = models[options.model.replace("-", "")](**sizes)
         say(f"model: {model}")
         return model
