@@ -13,7 +13,6 @@ from splinefm.encode.bases.functions import Bins, Polynomial
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows
 from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import expand_windows
 from splinefm.export.field_paths import EXACT, field_features, to_bernstein
 from splinefm.train.fitted import Fitted
@@ -23,9 +22,7 @@ class CrossPath:
     """The coefficients of a cross: for every resolution, an array of shape (combinations, functions.., 1 + width)."""
 
     def __init__(self, fitted: Fitted, f: int) -> None:
-        item = fitted.encoder.fields[f]
-        assert isinstance(item, Cross)
-        self.item = item
+        item = self.item = fitted.encoder.crosses[f]
         blocks = field_features(fitted, f).reshape(max(1, item.n_cells), item.block, -1)
         ends = np.cumsum([0, *(int(np.prod(sizes)) for sizes in item.level_sizes)])
         self.levels = [
@@ -81,11 +78,10 @@ def changed_parts(old: Cross, new: Cross) -> dict[int, Bins]:
     """Parts that have bins instead of another basis."""
     found = {}
     for i in old.numbers:
-        before: Any = old.fields[i]
-        after: Any = new.fields[i]
-        both = isinstance(before, Numerical) and isinstance(after, Numerical)
-        if both and isinstance(after.basis, Bins) and step_cuts(before.basis) is None:
-            found[i] = after.basis
+        before: Any = old.fields[i].basis
+        after = new.fields[i].basis
+        if isinstance(after, Bins) and step_cuts(before) is None:
+            found[i] = after
     return found
 
 

@@ -196,8 +196,8 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     found, certified = [], True
     for f, drift in drifts.items():
         after: Any = binned.encoder.fields[f]
-        if isinstance(after, Cross):
-            parts = changed_parts(fitted.encoder.fields[f], after)  # type: ignore[arg-type]  # a cross, too
+        if f in fitted.encoder.crosses:
+            parts = changed_parts(fitted.encoder.crosses[f], after)
             rulers = CrossRuler(fitted, f, hulls)
             n_bins = math.prod(sum(bins.sizes) for bins in parts.values())
             found.append(FieldReport(after.name, n_bins, rulers.largest_error(parts, drift)))
@@ -214,7 +214,7 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
 def _drift(fitted: Fitted, binned: Fitted, f: int) -> FloatArray:
     """How far what is stored for each bin is from the curve, through rounding: shape (bins, 1 + width)."""
     item: Any = binned.encoder.fields[f]
-    if isinstance(item, Cross):
+    if f in fitted.encoder.crosses:
         return field_features(binned, f) - CrossPath(fitted, f).features_of(item)
     on_curve = FieldPath(fitted, f).at(item.basis.supports().mean(axis=1))
     return np.asarray(field_features(binned, f)[item.n_tokens :] - on_curve)

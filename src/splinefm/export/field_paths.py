@@ -13,7 +13,6 @@ from splinefm.encode.bases.basis import Basis, step_cuts
 from splinefm.encode.bases.functions import Bins, Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.curves import pieces
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted
@@ -28,7 +27,7 @@ _BLOCK_NUMBERS = 1 << 22  # numbers in arrays of intermediate results
 
 def is_steps(item: AnyField) -> bool:
     """Whether a field has one feature per interval already."""
-    return isinstance(item, Numerical) and step_cuts(item.basis) is not None
+    return item.basis is not None and step_cuts(item.basis) is not None
 
 
 def blocks(n: int, width: int) -> Iterator[slice]:

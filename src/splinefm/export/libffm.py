@@ -197,7 +197,7 @@ def _own_weight(fitted: Fitted, f: int) -> Float32Array:
     if max(item.layout.units) == 0:
         return np.zeros((), np.float32)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
-    if isinstance(item, Numerical):
+    if item.is_numerical:
         way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     between = fitted.model.between(fitted.params, f, f)

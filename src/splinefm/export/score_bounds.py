@@ -28,7 +28,6 @@ from splinefm._arrays import FloatArray
 from splinefm.encode.bases.basis import basis_reach, is_convex
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.cross_paths import CrossPath
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
@@ -222,10 +221,10 @@ class _Hull:
             if not is_steps(self.item):
                 self._follow(FieldPath(fitted, e))
             return
-        if isinstance(self.item, MultiValued) and self.item.reduction != "mean":
+        if self.item.holds_lists and self.item.reduction != "mean":
             # A sum of up to n features is a mean of n vectors, each of them zero or n times a feature.
-            self.scale[self.item.missing == "token" :] = self.item.max_length
-        self.zero = self.item.unseen == "neutral" or isinstance(self.item, MultiValued)
+            self.scale[self.item.missing == "token" :] = len(self.item.layout.widths)
+        self.zero = self.item.unseen == "neutral" or self.item.holds_lists
 
     def _join(self, item: Cross) -> None:
         """A cross is zero in rows without a combination, or a sum of a weighted mean for every resolution."""

@@ -26,7 +26,6 @@ from splinefm._wording import as_bins
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Comparison, Numerical
 from splinefm.encode.tables.names import quoted
 from splinefm.export.cross_tables import category_features, cross_rows, describe_hash, part_columns
@@ -155,7 +154,7 @@ def _describe(item: Any) -> dict[str, Any]:
     described = {"missing": item.missing, "unseen": item.unseen, "values": item.values}
     if item.unseen == "hash":
         described["buckets"] = item.buckets
-    if not isinstance(item, MultiValued):
+    if not item.holds_lists:
         return {"kind": "categorical", **described}
     lists = {"reduction": item.reduction, "max_length": item.max_length, "separator": item.separator}
     return {"kind": "multi-valued", **described, **lists}
@@ -249,8 +248,8 @@ def _interactions(fitted: Fitted) -> pa.Table | None:
 def _check_steps(fitted: Fitted) -> None:
     singles: list[Any] = []
     for item in fitted.encoder.fields:
-        singles += item.fields if isinstance(item, Cross) else (item,)
-    numerical = [item for item in singles if isinstance(item, Numerical)]
+        singles += item.singles
+    numerical = [item for item in singles if item.is_numerical]
     smooth = list(dict.fromkeys(item.name for item in numerical if step_cuts(item.basis) is None))
     if smooth:
         raise ValueError(

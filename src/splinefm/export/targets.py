@@ -21,8 +21,7 @@ class Target(NamedTuple):
 def number_at(fitted: Fitted, target: Target) -> Numerical:
     """The field or part."""
     item = fitted.encoder.fields[target.f]
-    found = item.fields[target.part] if isinstance(item, Cross) and target.part is not None else item
-    assert isinstance(found, Numerical)
+    found: Numerical = item.singles[target.part or 0]  # type: ignore[assignment]  # targets are numbers
     return found
 
 
@@ -60,12 +59,12 @@ def targets_named(fitted: Fitted, name: str) -> list[Target]:
 
 def is_cross(fitted: Fitted, name: str) -> bool:
     """Whether a name is that of a cross."""
-    return any(isinstance(item, Cross) and item.name == name for item in fitted.encoder.fields)
+    return any(cross.name == name for cross in fitted.encoder.schema.crosses)
 
 
 def _targets(fitted: Fitted) -> Iterator[Target]:
     for f, item in enumerate(fitted.encoder.fields):
-        if isinstance(item, Numerical):
+        if item.is_numerical:
             yield Target(f)
-        elif isinstance(item, Cross):
-            yield from (Target(f, part) for part in item.numbers)
+        elif f in fitted.encoder.crosses:
+            yield from (Target(f, part) for part in fitted.encoder.crosses[f].numbers)

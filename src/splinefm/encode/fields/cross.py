@@ -228,6 +228,12 @@ class Cross:
         """The categorical parts."""
         return tuple(part for part in self.fields if isinstance(part, Categorical))
 
+    def number(self, i: int) -> Numerical:
+        """Part i, which is a number."""
+        part = self.fields[i]
+        assert isinstance(part, Numerical)
+        return part
+
     @property
     def is_tensor(self) -> bool:
         """Whether it has the products of two or more splines."""
@@ -395,8 +401,7 @@ class Cross:
 
     def _transformed(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
         """u = T(z) of a numerical part, and whether the numbers are ordinary."""
-        part = self.fields[i]
-        assert isinstance(part, Numerical)
+        part = self.number(i)
         token = part.tokens(x)
         if token is None:
             return part.fitted_transform(x), True

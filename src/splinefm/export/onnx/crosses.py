@@ -11,7 +11,6 @@ import numpy as np
 from splinefm._arrays import Array
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.onnx.bases import GraphWindow, graph_windows
 from splinefm.export.onnx.categories import OUTSIDE, category_feature
 from splinefm.export.onnx.inputs import ColumnInput
@@ -35,8 +34,7 @@ def cross_units(g: Graph, item: Cross, table: Array, inputs: Mapping[str, Column
     rows = _cells(g, item, inputs)
     windows: list[list[GraphWindow]] = []
     for i in item.numbers:
-        part = item.fields[i]
-        assert isinstance(part, Numerical)
+        part = item.number(i)
         x = read_number(g, part)
         # What is missing where it may not be gets a token that the field does not have.
         token = number_token(g, part, x, part.n_tokens)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from splinefm._arrays import Array
 from splinefm._checks import check_fitted
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
@@ -76,7 +75,7 @@ def column_inputs(fitted: Fitted, integers: Collection[str]) -> dict[str, Column
     """The inputs of a graph by column, which several fields and parts of crosses may read."""
     readers: dict[str, list[Single]] = {}
     for item in fitted.encoder.fields:
-        for single in item.fields if isinstance(item, Cross) else (item,):
+        for single in item.singles:
             readers.setdefault(single.column, []).append(single)
     return {column: _column_input(column, items, integers) for column, items in readers.items()}
 
@@ -98,7 +97,7 @@ def _column_input(column: str, items: list[Single], integers: Collection[str]) -
         if not _is_integer(name):
             raise ValueError(f"column {column!r} has the category {name!r}, which is not an integer; leave it out")
     # In lists "" is padding.
-    missing = _new_name("" if isinstance(items[0], Categorical) and "" not in names else "<missing>", names)
+    missing = _new_name("" if not items[0].holds_lists and "" not in names else "<missing>", names)
     return ColumnInput(items[0], np.int64 if whole else object, missing, _new_name("<unseen>", names))
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.export.links import link_formula
 from splinefm.export.onnx.fields import field_units
@@ -232,11 +231,8 @@ def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInp
     loss = fitted.loss
     fields = []
     for item in fitted.encoder.fields:
-        if isinstance(item, Cross):
-            parts = [_about(part, inputs[part.column]) for part in item.fields]
-            fields.append({"name": item.name, "kind": "Cross", "parts": parts})
-        else:
-            fields.append(_about(item, inputs[item.column]))
+        parts = [_about(single, inputs[single.column]) for single in item.singles]
+        fields.append({"name": item.name, "kind": "Cross", "parts": parts} if isinstance(item, Cross) else parts[0])
     return {
         "splinefm.model": repr(fitted.model),
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
@@ -253,6 +249,6 @@ def _about(item: Single, given: ColumnInput) -> dict[str, Any]:
     """What reads an input, and the type of that."""
     kinds: dict[type, tuple[str, str]] = {np.float64: ("double", "NaN"), np.int64: ("int64", str(NO_INTEGER))}
     kind, missing = kinds.get(given.dtype, ("string", given.missing))
-    part = {"part": item.part} if isinstance(item, Numerical) and item.part is not None else {}
+    part = {"part": item.part} if item.part is not None else {}
     about = {"name": item.name, "column": item.column, "kind": type(item).__name__, "type": kind}
     return {**about, **part, "missing": missing}
