@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
 # (these folders do not know each other), then the entry points.
 PATH = ["encode", "model", "train", "metrics", "search", "store", "update", "fit", "tuning"]
 USES = ["inspect", "rank", "export", "distribute"]
-ENTRY_POINTS = ["plots", "explore", "serve", "report", "cli"]
+ENTRY_POINTS = ["plots", "explore", "serve", "cli"]
 ALLOWED = {folder: PATH[:i] for i, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(USES, PATH)
 ALLOWED |= {folder: PATH + USES + ENTRY_POINTS[:i] for i, folder in enumerate(ENTRY_POINTS)}

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from splinefm.fit.estimators import SplineFMClassifier as SplineFMClassifier
     from splinefm.fit.estimators import SplineFMRegressor as SplineFMRegressor
     from splinefm.fit.fitting import fit_model as fit_model
-    from splinefm.inspect.background import Background as Background
-    from splinefm.inspect.decomposition import decompose as decompose
     from splinefm.inspect.dependence import ice_curves as ice_curves
     from splinefm.inspect.dependence import partial_dependence as partial_dependence
+    from splinefm.inspect.importance import decompose as decompose
     from splinefm.inspect.importance import importance as importance
     from splinefm.inspect.segment import segments as segments
+    from splinefm.inspect.shapley import Background as Background
     from splinefm.inspect.shapley import shapley_values as shapley_values
     from splinefm.model.family.field_aware import FFM as FFM
     from splinefm.model.family.field_matrixed import FEFM as FEFM
@@ -107,12 +107,10 @@ _HOME = {
     "export.tables": "export_tables",
     "fit.estimators": "SplineFMClassifier SplineFMRegressor",
     "fit.fitting": "fit_model",
-    "inspect.background": "Background",
-    "inspect.decomposition": "decompose",
     "inspect.dependence": "ice_curves partial_dependence",
-    "inspect.importance": "importance",
+    "inspect.importance": "decompose importance",
     "inspect.segment": "segments",
-    "inspect.shapley": "shapley_values",
+    "inspect.shapley": "Background shapley_values",
     "model.family.field_aware": "FFM",
     "model.family.fm": "FM",
     "model.family.field_matrixed": "FEFM FmFM",

@@ -126,7 +126,6 @@ def test_a_file_of_one_class_predicts_scores(model, run, colors):
     np.testing.assert_allclose(found["score"], one.scores(colors), atol=1e-6)
 
 
-@pytest.mark.usefixtures("empty_plots")
 def test_the_probability_of_the_explained_class_is_compared_with_targets(model, run, colors, tmp_path):
     line = ("--class", "r", "--target", "color", "--out", "page", "--json", "-q")
     facts = json.loads(run("explain", model, "colors.csv", *line).stdout)
@@ -142,7 +141,8 @@ def test_the_probability_of_the_explained_class_is_compared_with_targets(model, 
         assert example["prediction"] == pytest.approx(scores[example["row"]], abs=1e-4)
         assert example["target"] == colors["code"].to_numpy()[example["row"]]
     text = (tmp_path / "page" / "index.html").read_text()
-    assert "logloss" in text and "measured r" in text
+    labels = json.dumps([str(label) for label in sf.load(model).classes], separators=(",", ":"))
+    assert '"name":"logloss"' in text and f'"classes":{labels}' in text
 
 
 EXPORTS = {

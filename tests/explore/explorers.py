@@ -113,9 +113,9 @@ class Visit:
             }"""
         )
 
-    def table(self, title):
+    def table(self, title, within="main"):
         """The table behind a plot: names of columns, and rows of text."""
-        card = self.page.locator("main figure", has=self.page.get_by_role("heading", name=title, exact=True))
+        card = self.page.locator(f"{within} figure", has=self.page.get_by_role("heading", name=title, exact=True))
         card.get_by_role("button", name="Table", exact=True).click()
         heads = card.locator(".behind thead th").all_inner_texts()
         rows = card.locator(".behind tbody tr").evaluate_all(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from splinefm.cli.main import app
 from splinefm.explore import page as bundles
-from splinefm.explore.page import bundle, d3_script, page_script, policy, worker_script
+from splinefm.explore.page import bundle, d3_script, page_script, policy
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ class TestBundle:
             bundle("a.js", modules.__getitem__)
 
     def test_scripts_have_no_imports_left_and_evaluate_no_text(self):
-        for text in (page_script(), worker_script()):
+        for text in map(page_script, ("js/main.js", "js/report.js", "js/worker.js")):
             assert not re.search(r"^(import|export) ", text, re.MULTILINE)
             assert not re.search(
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(", text

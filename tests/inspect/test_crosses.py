@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from coalitions import brute_force, scores, worths
-from splinefm.inspect import background, importance
 from splinefm.inspect import cross_terms as crosses
+from splinefm.inspect import importance, shapley
 from support import examples, random_fitted, take_rows
 
 COLUMNS = ("a", "b", "x", "y", "c")
@@ -247,7 +247,7 @@ class TestBackgrounds:
         assert parts.pairs.shape == (0, 10) and parts.scores.shape == (0,)
 
     def test_the_default_number_of_rows_is_bounded(self):
-        assert background.MAX_ROWS <= 1000
+        assert shapley.MAX_ROWS <= 1000
 
 
 class TestBadInput:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from coalitions import brute_force, scores
-from splinefm.inspect import cubic, importance
+from splinefm.inspect import importance, terms
 from splinefm.model.towers import symmetric_sums
 from support import all_models, averages, examples, mixed_schema, mixed_table, random_fitted, random_params, take_rows
 
@@ -114,7 +114,7 @@ def test_importance_ranks_the_triples_of_the_strongest_fields(fitted, table, mon
 def test_neither_threads_nor_blocks_change_anything(fitted, table, monkeypatch):
     many = take_rows(table, np.arange(700) % 60)
     once, parts = sf.shapley_values(fitted, many, table, threads=1), sf.decompose(fitted, many, table, threads=1)
-    monkeypatch.setattr(cubic, "BLOCK_SIZE", 1 << 10)
+    monkeypatch.setattr(terms, "BLOCK_SIZE", 1 << 10)
     again, more = sf.shapley_values(fitted, many, table, threads=2), sf.decompose(fitted, many, table, threads=2)
     np.testing.assert_allclose(once.values, again.values, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(parts.triples, more.triples, rtol=1e-9, atol=1e-12)

@@ -23,11 +23,11 @@ import splinefm as sf
 from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, number
 from splinefm.inspect.curves import Bars, Curve, Surface
 from splinefm.inspect.importance import Importance
+from splinefm.inspect.survey import Z90, calibration_bins
 from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.figures import COLORS
-from splinefm.plots.reliability import Z90, calibration_bins
 from splinefm.train.losses import Loss
 from splinefm.train.search_records import StudySummary, TrialSummary
 from splinefm.train.settings import Epoch

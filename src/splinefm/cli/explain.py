@@ -46,13 +46,24 @@ def explain(
     and why individual rows get their predictions. With --json, --out is optional. Of a model of more than two classes,
     --class chooses the one whose score is explained.
     """
-    from splinefm.report.explanation import ExplainRequest, explain_file
+    from splinefm.explore.report import explain_file
 
     if out is None and not as_json:
         raise typer.BadParameter("give the folder of the page, such as --out report", param_hint="--out")
     if weight is not None and target is None:
         raise typer.BadParameter("weights are used for metrics only; add --target COLUMN", param_hint="--weight")
-    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads, sep, class_name), not quiet)
+    facts = explain_file(
+        model,
+        data,
+        out,
+        target=target,
+        weight=weight,
+        sample=sample,
+        class_name=class_name,
+        sep=sep,
+        threads=threads,
+        verbose=not quiet,
+    )
     return print_json(facts) if as_json else print_explanation(facts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.explore.arrays import Buffers, Kept, json_number
 from splinefm.inspect.axes import axis_format
+from splinefm.inspect.values import effect_unit
 from splinefm.store.description import describe_search, predicted_thing
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
@@ -73,7 +73,7 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
     ('click', 'probability of 1', 'log-odds')
     """
     loss = fitted.loss
-    unit, scale, zero = _unit(loss)
+    unit, scale, zero = effect_unit(loss)
     sampled = f", {origin.n_sampled:,} of them in this page" if origin.n_sampled < origin.n_rows else ""
     rows = f"{origin.n_rows:,} rows of {origin.data}{sampled}"
     return {
@@ -89,7 +89,7 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
         "unit_zero": zero,
         "ranking": ranking,
         "search": _search(fitted),
-        "columns": {name: _shapes(item) for name, item in Sources(fitted.encoder.schema).fields.items()},
+        "columns": {name: describe_shapes(item) for name, item in Sources(fitted.encoder.schema).fields.items()},
     }
 
 
@@ -127,18 +127,7 @@ def _text(fitted: Fitted, target: str | None) -> str:
     return f"quantile {loss.quantile:g} of {target}" if loss.quantile is not None else f"predicted {target}"
 
 
-def _unit(loss: Loss) -> tuple[str, float, float]:
-    """The unit of effects, the size of one unit of the score in it, and the value of the score 0."""
-    if loss.link == "identity" and loss.of_class is None:
-        return "units of the target", loss.scale, loss.center
-    if loss.link == "logistic":
-        return "log-odds", 1.0, 0.0
-    if loss.link == "log":
-        return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
-    return "units of the score", 1.0, 0.0
-
-
-def _shapes(item: object) -> dict[str, Any] | None:
+def describe_shapes(item: object) -> dict[str, Any] | None:
     """The transform as a table of values, and the basis functions over u; None without a transform."""
     if not isinstance(item, Numerical):
         return None
@@ -172,8 +161,7 @@ def describe_columns(
 ) -> list[dict[str, Any]]:
     """The sources of a model's values, in order: what has a slider or a menu."""
     encoder = fitted.encoder
-    names = encoder.schema.names
-    shares = encoder.starvation()
+    names, shares = encoder.schema.names, encoder.starvation()
     found = []
     for i, (name, item) in enumerate(sources.fields.items()):
         field = names.index(name) if name in names else None
@@ -186,10 +174,8 @@ def describe_columns(
             "note": encoder.notes.get(name),
         }
         if isinstance(item, Numerical):
-            limits = encoder.ranges[field] if field is not None else np.full(2, np.nan)
-            values = one_array(table.column(item.column))
-            own = _numerical(item, limits, item.read(values), buffers, f"source {i}")
-            own["starvation"] = _starvation(shares, name)
+            x = item.read(one_array(table.column(item.column)))
+            own = describe_numerical(fitted, item, x, shares, buffers, i)
         else:
             counts = encoder.feature_counts[field] if field is not None else None
             own = _categorical(item, kept[field] if field is not None else None, counts)
@@ -197,7 +183,12 @@ def describe_columns(
     return found
 
 
-def _numerical(item: Numerical, limits: FloatArray, x: FloatArray, buffers: Buffers, name: str) -> dict[str, Any]:
+def describe_numerical(
+    fitted: Fitted, item: Numerical, x: FloatArray, shares: BasisStarvation, buffers: Buffers, source: int
+) -> dict[str, Any]:
+    """A numerical source of values: its range, transform, knots and basis, and where some values `x` are."""
+    names = fitted.encoder.schema.names
+    limits = fitted.encoder.ranges[names.index(item.name)] if item.name in names else np.full(2, np.nan)
     transform, first_last = item.fitted_transform, unit_range(item, None, None)
     ends = np.asarray(transform.inverse(np.array(first_last)), np.float64)
     known = np.where(np.isnan(limits), ends, limits)
@@ -214,8 +205,8 @@ def _numerical(item: Numerical, limits: FloatArray, x: FloatArray, buffers: Buff
         "transform": {
             "name": type(transform).__name__,
             "text": repr(transform),
-            "knots": buffers.add(f"{name}: knots of T", pieces[0], np.float64),
-            "values": buffers.add(f"{name}: values of T", pieces[1], np.float64),
+            "knots": buffers.add(f"source {source}: knots of T", pieces[0], np.float64),
+            "values": buffers.add(f"source {source}: values of T", pieces[1], np.float64),
             "powers": pieces[1].shape[1],
         },
         "basis": {"name": type(item.basis).__name__, "text": repr(item.basis), "functions": sum(item.basis.sizes)},
@@ -223,6 +214,7 @@ def _numerical(item: Numerical, limits: FloatArray, x: FloatArray, buffers: Buff
         "knots": [json_number(value) for value in (bin_edges(item) if steps else _knots(item))],
         "density": _density(item, x),
         "is_integer": bool(len(x)) and bool(np.all(np.isnan(x) | (x == np.round(x)))),
+        "starvation": _starvation(shares, item.name),
     }
 
 

@@ -12,7 +12,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_data, open_table, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.explore.fields import Origin, describe_page
-from splinefm.explore.page import d3_script, render
+from splinefm.explore.page import d3_script, render_explorer
 from splinefm.explore.payload import MAX_ITEMS, Items, Payload, make_payload
 from splinefm.fit.evaluation import column_types
 from splinefm.inspect.rows import read_sample
@@ -84,7 +84,7 @@ class Explorer:
     def page(self, rank_address: str | None = None) -> str:
         """Render the page; without the address of a server, as a file that asks nobody."""
         about = describe_page(self.fitted, self.origin, self._ranking(rank_address))
-        return render(self.payload, about, connects=rank_address is not None)
+        return render_explorer(self.payload, about, connects=rank_address is not None)
 
     def _ranking(self, address: str | None) -> dict[str, Any] | None:
         items = self.payload.data["items"]

@@ -1,4 +1,4 @@
-"""The page of `splinefm explore` as one HTML text, with its scripts and nothing to load."""
+"""The pages of `splinefm explore` and `splinefm explain` as one HTML text each, with scripts and nothing to load."""
 
 from __future__ import annotations
 
@@ -86,15 +86,9 @@ def _add(path: str, read: Callable[[str], str], names: dict[str, str], parts: li
 
 
 @cache
-def page_script() -> str:
-    """The script of the page."""
-    return bundle("js/main.js")
-
-
-@cache
-def worker_script() -> str:
-    """The script of the worker, which holds the model."""
-    return bundle("js/worker.js")
+def page_script(entry: str) -> str:
+    """A script of the package with all that it imports: that of a page, or of the worker that holds its model."""
+    return bundle(entry)
 
 
 @cache
@@ -103,7 +97,7 @@ def d3_script() -> str:
     try:
         listed = files(D3_PACKAGE) or []
     except PackageNotFoundError:
-        message = f"the explorer draws with d3, which comes with {D3_PACKAGE}: pip install 'splinefm[explore]'"
+        message = f"the page draws with d3, which comes with {D3_PACKAGE}: pip install 'splinefm[explore]'"
         raise ModuleNotFoundError(message, name=D3_PACKAGE) from None
     found = [Path(str(file.locate())) for file in listed if file.name == _D3_FILE]
     if not found:
@@ -118,13 +112,13 @@ def _safe(text: str, path: str) -> str:
     return text
 
 
-# The page of `splinefm explore` as one HTML text, which loads nothing.
+# One HTML text, which loads nothing.
 
 _IMPOSSIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def render(payload: Payload, about: dict[str, Any], *, connects: bool = False) -> str:
-    """Render the page.
+def render_explorer(payload: Payload, about: dict[str, Any], *, connects: bool = False) -> str:
+    """Render the page of `splinefm explore`.
 
     Parameters
     ----------
@@ -135,14 +129,26 @@ def render(payload: Payload, about: dict[str, Any], *, connects: bool = False) -
     connects : bool
         Whether the page may ask the server that it came from. A file may not.
     """
-    style, scripts = read_asset("page.css"), (d3_script(), page_script())
+    data = {"about-data": _safe_json(about), "payload-data": payload.to_json()}
+    return _render(
+        f"{about['title']}: explorer", "js/main.js", data, worker=page_script("js/worker.js"), connects=connects
+    )
+
+
+def render_report(payload: Payload, title: str) -> str:
+    """Render the page of `splinefm explain`, which has facts instead of a model."""
+    return _render(title, "js/report.js", {"payload-data": payload.to_json()})
+
+
+def _render(title: str, entry: str, data: dict[str, str], *, worker: str = "", connects: bool = False) -> str:
+    """The page with a script, the JSON texts that it reads, and the script of its worker."""
+    style, scripts = read_asset("page.css"), (d3_script(), page_script(entry))
+    elements = [f'<script type="application/json" id="{name}">{text}</script>' for name, text in data.items()]
     parts = {
         "policy": policy(style, scripts, connects=connects),
-        "title": html.escape(_IMPOSSIBLE.sub("\ufffd", f"{about['title']}: explorer")),
+        "title": html.escape(_IMPOSSIBLE.sub("\ufffd", title)),
         "style": style,
-        "about": _data(about),
-        "payload": payload.to_json(),
-        "worker": worker_script(),
+        "data": "\n".join([*elements, f'<script type="text/plain" id="worker-source">{worker}</script>']),
         "d3": scripts[0],
         "script": scripts[1],
     }
@@ -164,6 +170,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _data(value: object) -> str:
+def _safe_json(value: object) -> str:
     """JSON that is safe inside of an element: it has no `<`."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -18,11 +18,10 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import open_table
 from splinefm.explore.arrays import Buffers, Kept, describe_rows, describe_values, encode_array, keep_features
 from splinefm.explore.fields import describe_columns, describe_plan, plan_fields
-from splinefm.inspect.background import Background
-from splinefm.inspect.cubic import TripleMoments
 from splinefm.inspect.importance import Importance, importance
-from splinefm.inspect.rows import read_rows
-from splinefm.inspect.terms import has_closed_form
+from splinefm.inspect.rows import read_rows, spaced_rows
+from splinefm.inspect.shapley import Background
+from splinefm.inspect.terms import TripleMoments, has_closed_form
 from splinefm.model.family.parameters import by_output, each_output
 from splinefm.store.description import describe_validation, predicted_thing
 from splinefm.train.fitted import Fitted
@@ -111,10 +110,10 @@ def describe_explanations(fitted: Fitted, rows: pa.Table, buffers: Buffers, thre
     if n_fields**2 * (product.stop - product.start) > _MAX_MOMENTS:
         return {"reason": f"{n_fields:,} fields have more products of three than a page takes; use sf.shapley_values"}
     crossed = bool(fitted.encoder.crosses)
-    numbers = _spaced(len(rows), BACKGROUND_ROWS if crossed else len(rows))
+    numbers = spaced_rows(len(rows), BACKGROUND_ROWS if crossed else len(rows))
     scores = _each_score(fitted)
     given = read_rows(scores[0], rows, threads)  # encoded once for all scores
-    compared, measured = given[numbers], given[_spaced(len(rows), _n_measured(fitted, crossed))]
+    compared, measured = given[numbers], given[spaced_rows(len(rows), _n_measured(fitted, crossed))]
     outputs = []
     for c, one in enumerate(scores):
         known = Background.of(one, compared, rows=len(compared), threads=threads)
@@ -142,10 +141,6 @@ def _n_measured(fitted: Fitted, crossed: bool) -> int:
     """Rows that importances are measured on: fewer for many classes, and for many pairs of fields."""
     most = max(50, (_CROSSED_ROWS[fitted.model.order] if crossed else IMPORTANCE_ROWS) // fitted.n_outputs)
     return max(10, min(most, _MAX_EFFECTS // len(fitted.encoder.fields) ** 2))
-
-
-def _spaced(n: int, most: int) -> IndexArray:
-    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
 def _output(known: Background, buffers: Buffers, name: str) -> dict[str, Any]:
@@ -186,7 +181,7 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
 # The formula of a model and its parameters, as answers of the model to the questions of its contract.
 
 
-def describe_model(fitted: Fitted, features: IndexArray, buffers: Buffers) -> dict[str, Any]:
+def describe_formula(fitted: Fitted, features: IndexArray, buffers: Buffers) -> dict[str, Any]:
     """What scores are made of; parameters are those of some features.
 
     Pairs of units add p_u[columns(e)]' M_fe p_v[columns(f)], and products of three to `order` units are added
@@ -251,6 +246,11 @@ class Payload:
 
     data: dict[str, Any]
     buffers: dict[str, Array]
+
+    @staticmethod
+    def of(data: dict[str, Any], buffers: Buffers) -> Payload:
+        """Values and the arrays that they name; None for numbers that JSON does not have."""
+        return Payload(_finite(data), buffers.arrays)
 
     def to_json(self) -> str:
         """Return both as one JSON text, which `decodePayload` of the page reads; it has no `<`, as HTML wants it."""
@@ -319,7 +319,7 @@ def make_payload(
         "version": 1,
         "columns": describe_columns(fitted, sources, kept, rows, buffers),
         "fields": fields,
-        "model": describe_model(fitted, _features(fitted, kept), buffers),
+        "model": describe_formula(fitted, _features(fitted, kept), buffers),
         "loss": describe_loss(fitted),
         "predicts": predicted_thing(fitted),
         "cut": {
@@ -332,7 +332,7 @@ def make_payload(
         "explain": describe_explanations(fitted, rows, buffers, threads) if explain else {"reason": NOT_ASKED},
         "training": _training(fitted),
     }
-    return Payload(_finite(data), buffers.arrays)
+    return Payload.of(data, buffers)
 
 
 def _read(fitted: Fitted, table: object, target: str | None, weight: str | None) -> pa.Table:

@@ -31,11 +31,11 @@ from splinefm.encode.fields.cross import (
     unit_weights,
 )
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.inspect.cubic import Sums, sums_of
 from splinefm.inspect.rows import EncodedRows, Positions
 from splinefm.inspect.terms import (
     Players,
     ProductVectors,
+    Sums,
     UnitVectors,
     field_vectors,
     join,
@@ -43,6 +43,7 @@ from splinefm.inspect.terms import (
     pair_part,
     product_share,
     size,
+    sums_of,
 )
 from splinefm.model.family.contract import Params
 from splinefm.train.fitted import Fitted
@@ -53,31 +54,14 @@ PAIR, LINEAR, TRIPLE = range(3)
 
 @dataclass(frozen=True, eq=False)
 class CrossVectors:
-    """A cross of a fitted model, whose vectors can be gathered for any positions in its parts.
-
-    Parameters
-    ----------
-    number : int
-        Its number among the fields.
-    item : Cross
-        The field.
-    players : tuple of int
-        Its players, ascending.
-    parts : tuple of int
-        For each part the position of its player in `players`.
-    tables : tuple of dicts of arrays
-        Parameters of the features of the cross whose "factors" are what `PAIR`, `LINEAR` and `TRIPLE` stand for;
-        without the last if the model has no triples.
-    shares : tuple of float
-        What the vectors of each table are multiplied by.
-    """
+    """A cross of a fitted model, whose vectors can be gathered for any positions in its parts."""
 
     number: int
     item: Cross
-    players: tuple[int, ...]
-    parts: tuple[int, ...]
-    tables: tuple[Params, ...]
-    shares: tuple[float, ...]
+    players: tuple[int, ...]  # ascending
+    parts: tuple[int, ...]  # for each part the position of its player in `players`
+    tables: tuple[Params, ...]  # parameters whose "factors" are those of PAIR, LINEAR and TRIPLE
+    shares: tuple[float, ...]  # factors of the vectors of each table
 
     @staticmethod
     def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> CrossVectors:
@@ -165,19 +149,11 @@ def _distinct(rows: Positions, parts: list[int]) -> tuple[list[Array], IndexArra
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """A state that is neither that of everyone nor that of no one.
+    """A state that is neither that of everyone nor that of no one."""
 
-    Parameters
-    ----------
-    index, weight : arrays, shape (n, atoms of a row)
-        The atoms of each row, and their weights.
-    vectors : list of arrays, shape (atoms, rows of the background, coordinates)
-        U, for each of the tables of `CrossVectors`.
-    """
-
-    index: IndexArray
-    weight: FloatArray
-    vectors: list[FloatArray]
+    index: IndexArray  # (n, atoms of a row)
+    weight: FloatArray  # of these atoms
+    vectors: list[FloatArray]  # U for each table: (atoms, rows of the background, coordinates)
 
     def product(self, others: FloatArray, other: Between, columns: slice) -> FloatArray:
         """Mean over the background of inner products with another state, for every row.
@@ -205,22 +181,12 @@ class Between:
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """The states of a cross for a block of rows; `kind` is one of `PAIR`, `LINEAR` and `TRIPLE`.
-
-    Parameters
-    ----------
-    cross : CrossVectors
-        The cross.
-    mine, theirs : lists of arrays
-        The vectors of the rows and of the background.
-    between : dict of int to Between
-        The other coalitions.
-    """
+    """The states of a cross for a block of rows; `kind` is one of `PAIR`, `LINEAR` and `TRIPLE`."""
 
     cross: CrossVectors
-    mine: list[FloatArray]
-    theirs: list[FloatArray]
-    between: dict[int, Between]
+    mine: list[FloatArray]  # vectors of the rows
+    theirs: list[FloatArray]  # vectors of the background
+    between: dict[int, Between]  # the other coalitions
     _known: dict[tuple[int, int], FloatArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -286,51 +252,23 @@ MAX_BLOCK_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class FieldGroup:
-    """Fields that meet the same coordinates of a cross.
+    """Fields that meet the same coordinates of a cross."""
 
-    Parameters
-    ----------
-    columns : slice
-        The coordinates of the cross.
-    fields : list of int
-        The fields.
-    vectors : array, shape (n, coordinates, fields)
-        M_fe s_e: what the vector of the cross is multiplied with.
-    """
-
-    columns: slice
+    columns: slice  # the coordinates of the cross
     fields: list[int]
-    vectors: FloatArray
+    vectors: FloatArray  # (n, coordinates, fields): M_fe s_e
 
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows: vectors of their fields, and what their players have for triples.
+    """Some rows: vectors of their fields, and what their players have for triples."""
 
-    Parameters
-    ----------
-    vectors : array, shape (n, fields, width)
-        Vectors for pairs.
-    sums : Sums, optional
-        For models with triples, those of the players without the crosses.
-    """
-
-    vectors: FloatArray
-    sums: Sums | None
+    vectors: FloatArray  # (n, fields, width), for pairs
+    sums: Sums | None  # for triples, without the crosses
 
 
 class CrossTerms:
-    """The terms with crosses of a model, given a background.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        A model of order 2 or 3 with crosses.
-    players : Players
-        Its players.
-    background : EncodedRows
-        The rows to compare with.
-    """
+    """The terms with crosses of a model, given a background."""
 
     def __init__(self, fitted: Fitted, players: Players, background: EncodedRows) -> None:
         self._fitted, self._players, self.background = fitted, players, background

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from splinefm._arrays import FloatArray, IndexArray, Int32Array
+from splinefm._arrays import Float32Array, FloatArray, IndexArray, Int32Array
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import (
     Cross,
@@ -26,7 +26,6 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
-from splinefm.inspect.algebra import unit_vectors
 from splinefm.train.fitted import Fitted
 
 # Curves along columns that crosses contain, as piecewise polynomials in u.
@@ -163,22 +162,11 @@ _FUNCTIONS_PER_POINT = 4  # with more functions, their vectors at the points are
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points along an axis, as weights of all that varies along it.
-
-    Parameters
-    ----------
-    n : int
-        Number of points.
-    own : pair of arrays, optional
-        Active features and weights of the field of the axis, shape (n, weights); None for a column that only crosses
-        read.
-    parts : dict
-        Weights of the parts on the axis, by the name of the cross.
-    """
+    """Points along an axis, as weights of all that varies along it."""
 
     n: int
-    own: tuple[Int32Array, FloatArray] | None
-    parts: dict[str, list[PartGroup]]
+    own: tuple[Int32Array, FloatArray] | None  # features and weights (n, weights) of the axis' own field
+    parts: dict[str, list[PartGroup]]  # weights of the parts on the axis, by cross
 
     def rows(self, rows: IndexArray) -> Points:
         """Some of the points, in any order."""
@@ -190,42 +178,19 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Crossed:
-    """The score along one or two axes that crosses contain, for several segments.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    sources : Sources
-        Whose values the parts of its crosses take.
-    axes : tuple of str
-        The sources that vary.
-    along : tuple of int
-        The fields that vary with them, in ascending order.
-    closed : dict
-        The weights of the parts of these crosses that do not vary, by field.
-    level : array, shape (n,)
-        The score without the fields that vary.
-    slopes : array, shape (n, fields that vary, width)
-        Its gradient by their vectors.
-    units, unit_field, linear : arrays, optional
-        Vectors of the other fields, shape (n, units, width), the field of each unit, and bias and linear part of the
-        score, shape (n,), if the model has products of more than two vectors.
-    averaged : bool
-        Whether scores are means over all segments.
-    """
+    """The score along one or two axes that crosses contain, for several segments."""
 
     fitted: Fitted
-    sources: Sources
-    axes: tuple[str, ...]
-    along: tuple[int, ...]
-    closed: dict[int, list[PartGroup]]
-    level: FloatArray
-    slopes: FloatArray
-    units: FloatArray | None = None
+    sources: Sources  # whose values the parts of crosses take
+    axes: tuple[str, ...]  # the sources that vary
+    along: tuple[int, ...]  # the fields that vary with them, ascending
+    closed: dict[int, list[PartGroup]]  # weights of the parts that do not vary, by field
+    level: FloatArray  # (n,), the score without the fields that vary
+    slopes: FloatArray  # (n, fields that vary, width), its gradient by their vectors
+    units: FloatArray | None = None  # (n, units, width), of the other fields; for products of more than two
     unit_field: Int32Array | None = None
-    linear: FloatArray | None = None
-    averaged: bool = False
+    linear: FloatArray | None = None  # (n,), bias and linear part
+    averaged: bool = False  # whether scores are means over all segments
 
     def __len__(self) -> int:
         return 1 if self.averaged else len(self.level)
@@ -410,3 +375,32 @@ def _part_at_features(cross: Cross, i: int, item: Single) -> PartGroup:
         inside[item.missing_token] = 1.0
     group = _part_at_values(cross, i, pa.concat_arrays([tokens, known]))
     return PartGroup((i,), tuple((features, weight * inside[:, None]) for features, weight in group.levels))
+
+
+# Vectors of a field
+
+
+def n_units(fitted: Fitted, f: int) -> int:
+    return max(fitted.encoder.layout.fields[f].units) + 1
+
+
+def unit_vectors(fitted: Fitted, f: int, features: Int32Array, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Vectors of a field's units, shape (n, units, width), and its linear part, shape (n,), from active features."""
+    layout, params = fitted.encoder.layout, fitted.params
+    features = features + layout.feature_ptr[f]
+    vectors = np.zeros((len(features), n_units(fitted, f), params["factors"].shape[1]))
+    if vectors.shape[1] == 1:
+        vectors[:, 0] = _weighted_sum(params["factors"], features, weight)
+    else:
+        for j, unit in enumerate(np.repeat(layout.fields[f].units, layout.fields[f].widths)):
+            vectors[:, unit] += weight[:, j, None] * params["factors"][features[:, j]]
+    return vectors, (weight * params["linear"][features]).sum(axis=1)
+
+
+def _weighted_sum(table: Float32Array, features: Int32Array, weight: FloatArray) -> FloatArray:
+    """Σ_j weight_j table[features_j] of every row."""
+    total = np.zeros((len(features), table.shape[1]))
+    for j in range(features.shape[1]):
+        used = np.flatnonzero(weight[:, j])  # most combinations of an average may have no weight
+        total[used] += weight[used, j, None] * table[features[used, j]]
+    return total

@@ -15,15 +15,14 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.inspect.background import Background, known_background
-from splinefm.inspect.cubic import map_blocks
-from splinefm.inspect.rows import EncodedRows, read_rows
+from splinefm.inspect.rows import EncodedRows, encode_rows, read_rows
+from splinefm.inspect.shapley import Background, known_background
 from splinefm.inspect.terms import (
-    encode_rows,
     field_number,
     field_vectors,
     has_closed_form,
     inner_parts,
+    map_blocks,
     pair_part,
     size,
     toward,
@@ -170,21 +169,11 @@ def _alone(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArra
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """The values of a grid, in all fields that see them.
+    """The values of a grid, in all fields that see them."""
 
-    Parameters
-    ----------
-    n : int
-        Number of values.
-    fields : dict of int to a pair of arrays
-        Features inside the field and weights of the values, for every field of the column alone.
-    parts : dict of int to dict of int to array
-        For every cross of the column, the positions of the values in its parts.
-    """
-
-    n: int
-    fields: dict[int, tuple[Int32Array, FloatArray]]
-    parts: dict[int, dict[int, Array]]
+    n: int  # values
+    fields: dict[int, tuple[Int32Array, FloatArray]]  # features and weights of the values, by field
+    parts: dict[int, dict[int, Array]]  # their positions in the parts of crosses
 
     @staticmethod
     def of(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> _Chosen:

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._arrays import IndexArray
+from splinefm._checks import check_one_score
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.inspect.terms import encode_rows
 from splinefm.train.fitted import Fitted
 from splinefm.train.progress import SILENT, Progress
 
@@ -26,18 +26,10 @@ Positions = list[npt.NDArray[np.generic]]
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Encoded rows of a model, which can be mixed column by column.
+    """Encoded rows of a model, which can be mixed column by column."""
 
-    Parameters
-    ----------
-    slots : Slots
-        The rows as the model sees them.
-    positions : dict of int to list of arrays
-        For each field that is a cross, the positions of its parts (see `Cross.positions`).
-    """
-
-    slots: Slots
-    positions: dict[int, Positions]
+    slots: Slots  # the rows as the model sees them
+    positions: dict[int, Positions]  # for each cross, the positions of its parts: see `Cross.positions`
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -56,6 +48,16 @@ class EncodedRows:
             first, last = layout.weight_ptr[layout.window_ptr[f : f + 2]]
             weight[:, first:last] = 0.0
         return Slots(self.slots.start, weight, layout)
+
+
+def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
+    """Encode a table, to explain one score of its rows; slots are returned as they are."""
+    check_one_score(fitted)
+    if not isinstance(table, Slots):
+        return fitted.encoder.encode(table, threads=threads)
+    if table.layout != fitted.encoder.layout:
+        raise ValueError("these slots come from another encoder; pass the table, or fitted.encoder.encode(table)")
+    return table
 
 
 def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | None = None) -> EncodedRows:
@@ -99,7 +101,18 @@ def _spaced(fitted: Fitted, table: object, most: int | None) -> pa.Table:
     whole = pa.concat_tables(kept)
     if most is None or len(whole) <= most:
         return whole
-    return whole.take(np.linspace(0, len(whole) - 1, most).astype(np.intp))
+    return whole.take(spaced_rows(len(whole), most))
+
+
+def spaced_rows(n: int, most: int) -> IndexArray:
+    """At most `most` of n rows, evenly spaced, since data may be sorted.
+
+    Examples
+    --------
+    >>> spaced_rows(9, 3), spaced_rows(2, 3)
+    (array([0, 4, 8]), array([0, 1]))
+    """
+    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
 # A random sample of the rows of a table, in one pass and with little memory.

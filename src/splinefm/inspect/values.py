@@ -206,6 +206,17 @@ def _both_of_one(loss: Loss, score: float) -> dict[str, float]:
     return found if loss.of_class is not None else {**found, "prediction": float(loss.predict(np.array(score)))}
 
 
+def effect_unit(loss: Loss) -> tuple[str, float, float]:
+    """The unit of effects, the size of one unit of the score in it, and the value of the score 0."""
+    if loss.of_class is not None or loss.link == "softmax":
+        return "units of the score", 1.0, 0.0
+    if loss.link == "identity":
+        return "units of the target", loss.scale, loss.center
+    if loss.link == "logistic":
+        return "log-odds", 1.0, 0.0
+    return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
+
+
 def text_of(value: Value) -> str:
     """A value as text.
 

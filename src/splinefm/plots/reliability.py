@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import RawAxis, Scale, choose_scale
+from splinefm.inspect.survey import Calibration, calibration_bins
 from splinefm.plots.decorations import GRAY, PALETTE, draw_strip, set_raw_axis, use_percent
 from splinefm.plots.figures import Axes, check_count, use_axes
-
-# Half the width of the interval with 90 % of a normal distribution, in standard deviations.
-Z90 = 1.6448536269514722
-
-
-class Calibration(NamedTuple):
-    """Bins of predictions: their means, the means of the targets, and 90 % intervals of the latter."""
-
-    predicted: FloatArray
-    measured: FloatArray
-    low: FloatArray
-    high: FloatArray
 
 
 def calibration(
@@ -107,39 +96,6 @@ def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite numbers, got {array[~np.isfinite(array)][0]}; drop such rows")
     return array
-
-
-def calibration_bins(y: FloatArray, p: FloatArray, weight: FloatArray, bins: int) -> Calibration:
-    """Bins with equal weights of rows, in order of the prediction; equal predictions share a bin.
-
-    Examples
-    --------
-    >>> found = calibration_bins(np.array([0.0, 1, 1, 1]), np.array([0.2, 0.4, 0.8, 1.0]), np.ones(4), 2)
-    >>> found.predicted.round(2), found.measured
-    (array([0.3, 0.9]), array([0.5, 1. ]))
-    """
-    order = np.argsort(p, kind="stable")
-    y, p, weight = y[order], p[order], weight[order]
-    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
-    first = np.searchsorted(p, p, side="left")  # equal predictions share the bin of the first
-    code = np.unique(np.floor(middle[first] * bins), return_inverse=True)[1]
-    total = np.bincount(code, weight)
-    predicted, measured = np.bincount(code, weight * p) / total, np.bincount(code, weight * y) / total
-    rows = total**2 / np.bincount(code, weight**2)  # effective number of rows
-    if np.isin(y, (0.0, 1.0)).all():
-        return Calibration(predicted, measured, *_wilson(measured, rows))
-    variance = np.bincount(code, weight * (y - measured[code]) ** 2) / total
-    # A single row has no standard error: its interval has no width.
-    error = Z90 * np.sqrt(np.divide(variance, rows - 1, out=np.zeros(len(rows)), where=rows > 1 + 1e-9))
-    return Calibration(predicted, measured, measured - error, measured + error)
-
-
-def _wilson(share: FloatArray, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Wilson's interval of a share: unlike the normal interval, it has a width at 0 and at 1."""
-    share = np.clip(share, 0.0, 1.0)
-    center = (share + Z90**2 / (2 * rows)) / (1 + Z90**2 / rows)
-    half = Z90 / (1 + Z90**2 / rows) * np.sqrt(share * (1 - share) / rows + Z90**2 / (4 * rows**2))
-    return np.clip(center - half, 0.0, share), np.clip(center + half, share, 1.0)
 
 
 def _calibration_axis(found: Calibration, p: FloatArray) -> RawAxis:

@@ -1,13 +1,13 @@
 /** The page: reads its data, starts the model's worker, and shows one view at a time. */
 
-import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
+import { announce, clipped, el, isQuiet, named, quietly, set, shown } from "./base/dom.js";
 import { Client } from "./base/client.js";
 import { usable } from "./base/checks.js";
 import { complete, cutText } from "./base/columns.js";
 import { number, valueText } from "./base/format.js";
 import { Rows } from "./base/rows.js";
 import { Store } from "./base/store.js";
-import { chooseTheme, switchTheme } from "./base/theme.js";
+import { chooseTheme, printLight, switchTheme } from "./base/theme.js";
 import { decodePayload } from "./engine/payload.js";
 import { makeControls } from "./views/controls.js";
 import { makeHelp } from "./views/help.js";
@@ -213,7 +213,7 @@ class App {
         title,
       ),
     );
-    byId("tabs").append(...this.tabs);
+    set(byId("tabs"), { role: "tablist", "aria-label": "Views" }).append(...this.tabs);
     byId("tabs").addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step) return;
@@ -240,7 +240,7 @@ class App {
     const classes = this.classes
       ? el("label", { class: "field" }, el("span", { class: "visually-hidden" }, "Class"), this.classMenu())
       : null;
-    byId("side").append(
+    set(byId("side"), { "aria-label": "Values of the current row" }).append(
       el(
         "div",
         { class: "panel" },
@@ -397,6 +397,7 @@ class App {
 }
 
 chooseTheme();
+printLight();
 const { payload, buffers } = decodePayload(byId("payload-data").textContent);
 const app = new App(JSON.parse(byId("about-data").textContent), payload, buffers);
 globalThis.explorer = app;

@@ -19,7 +19,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import quoted
-from splinefm.inspect.background import Background
+from splinefm.inspect.shapley import Background
 from splinefm.rank.index import ItemIndex
 from splinefm.serve.scorer import Row, Scorer
 from splinefm.store.model_file import load

@@ -30,3 +30,15 @@ export function switchTheme() {
     // A page without storage forgets the choice.
   }
 }
+
+/** Print in the light theme, whatever the screen shows. */
+export function printLight() {
+  let before = null;
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.dataset.theme = before;
+  });
+}

@@ -23,7 +23,7 @@ export class BarsCard extends Card {
   /**
    * Show other bars.
    * @param {{bars: {name: string, detail?: string, from: number, to: number, class: string, text: string, open?: () => void}[],
-   *   title: string, xTitle: string, marks?: {x: number, text: string}[], waterfall?: boolean, table: object}} content
+   *   title: string, xTitle: string, marks?: {x: number, text: string}[], waterfall?: boolean, fromMean?: boolean, table: object}} content
    */
   show(content) {
     this.content = content;
@@ -50,11 +50,11 @@ export class BarsCard extends Card {
     const names = narrow ? 4 : Math.min(250, Math.max(110, this.width * 0.36));
     const right = this.width - 64;
     const ends = c.bars.flatMap((bar) => [bar.from, bar.to]);
-    const [low, high] = d3.extent(c.waterfall ? ends : [0, ...ends]);
+    const [low, high] = d3.extent(c.waterfall || c.fromMean ? ends : [0, ...ends]);
     const x = d3
       .scaleLinear()
       .domain(low === high ? [low - 1, high + 1] : [low, high])
-      .range([names + (c.waterfall ? 62 : 0), right]);
+      .range([names + (c.waterfall || c.fromMean ? 62 : 0), right]);
     const floor = c.bars.length * this.row + 4;
     bottomAxis(this.bottom, numberTicks(...x.domain(), Math.max(2, Math.floor((right - names) / 80))), x, floor, {
       width: this.width,
@@ -115,7 +115,7 @@ export class BarsCard extends Card {
       y2: at + this.row + ROW - 5,
       display: next && !narrow ? "inline" : "none",
     });
-    const atLeft = this.content.waterfall && bar.to < bar.from;
+    const atLeft = (this.content.waterfall || this.content.fromMean) && bar.to < bar.from;
     attributes(amount, { x: atLeft ? a - 5 : b + 5, y: at + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
     amount.textContent = bar.text;
     attributes(

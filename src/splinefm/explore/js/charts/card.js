@@ -2,6 +2,7 @@
 
 import { el, fitted, fresh, keep, named, put, shown, svg, textWidth } from "../base/dom.js";
 import { csvText, offer, pngBlob, svgText } from "../base/download.js";
+import { makeTable } from "../base/table.js";
 
 const MAX_ROWS = 300;
 
@@ -60,6 +61,10 @@ export class Card {
       },
       { rootMargin: "120px" },
     ).observe(this.root);
+    addEventListener("beforeprint", () => {
+      this.onScreen = true;
+      this.redraw?.();
+    });
   }
 
   downloads() {
@@ -134,57 +139,6 @@ export class Card {
         ),
       );
   }
-}
-
-/** A table: numbers are aligned right, cells may be nodes. */
-export function makeTable(columns, rows, caption = null) {
-  const show = (cell) =>
-    cell instanceof Node ? cell : typeof cell === "number" ? String(Number(cell.toPrecision(7))) : named(cell ?? "");
-  const isNumber = columns.map(
-    (_, i) => rows.length > 0 && rows.every((row) => typeof row[i] === "number" || row[i] === null),
-  );
-  return el(
-    "table",
-    {},
-    caption ? el("caption", {}, caption) : null,
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        columns.map((name, i) =>
-          el(
-            "th",
-            {
-              scope: "col",
-              class: isNumber[i] ? "number" : null,
-            },
-            named(name),
-          ),
-        ),
-      ),
-    ),
-    el(
-      "tbody",
-      {},
-      rows.map((row) =>
-        el(
-          "tr",
-          {},
-          [...row].map((cell, i) =>
-            el(
-              "td",
-              {
-                class: isNumber[i] ? "number" : null,
-              },
-              show(cell),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
 }
 
 /** Draw ticks along the bottom: texts that would touch their neighbors are left out. */

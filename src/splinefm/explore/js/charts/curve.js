@@ -1,6 +1,6 @@
 /** The curve of one numerical column: lines, band, knots, extrema, density, and a handle that can be dragged. */
 
-import { fresh, keep, put, svg } from "../base/dom.js";
+import { fitted, fresh, keep, put, svg } from "../base/dom.js";
 import { axisOf, evenScale, evenTicks, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
@@ -8,6 +8,7 @@ const TOP = 10;
 const BOTTOM = 24;
 const STRIP = 26;
 const LINES = 5;
+const TOKEN = 54; // width for the mark and the name of a special value
 
 export class CurveCard extends Card {
   /** @param {object} column  @param {(value: number, done: boolean) => void} move  @param {object} [options] */
@@ -26,6 +27,7 @@ export class CurveCard extends Card {
     this.band = svg("path", { class: "band" });
     this.lines = Array.from({ length: LINES }, (_, i) => svg("path", { class: `line line-${i}` }));
     this.extrema = svg("g", { class: "extrema" });
+    this.tokens = svg("g", { class: "tokens" });
     this.zero = svg("line", { class: "zero" });
     this.cross = svg("line", { class: "cross" });
     this.dots = Array.from({ length: LINES }, (_, i) =>
@@ -47,6 +49,7 @@ export class CurveCard extends Card {
       this.zero,
       clipped,
       this.extrema,
+      this.tokens,
       this.dots,
     );
     this.handle = svg(
@@ -114,7 +117,8 @@ export class CurveCard extends Card {
   /**
    * Show other numbers.
    * @param {{x: Float64Array, lines: {name: string, y: Float64Array, at: number|null, value: number|null}[], value: number|null, yDomain: number[], xDomain: number[],
-   *   title: string, band?: {low: Float64Array, high: Float64Array}|null, extrema?: {x: number, y: number, kind: string}[], knots?: number[], density?: object|null, difference?: boolean}} content
+   *   title: string, band?: {low: Float64Array, high: Float64Array}|null, extrema?: {x: number, y: number, kind: string}[], knots?: number[], density?: object|null, difference?: boolean,
+   *   tokens?: {name: string, y: number}[]}} content
    */
   show(content) {
     this.content = content;
@@ -129,6 +133,7 @@ export class CurveCard extends Card {
     this.drawFrame(c, bottom);
     this.drawLines(c, bottom);
     this.drawExtrema(c.extrema ?? []);
+    this.drawTokens(c.tokens ?? []);
     this.drawHandle(c, bottom);
   }
 
@@ -140,7 +145,7 @@ export class CurveCard extends Card {
     this.y = d3.scaleLinear().domain(c.yDomain).range([bottom, TOP]);
     const yTicks = numberTicks(...c.yDomain, 5);
     this.left = Math.max(38, ticksWidth(yTicks));
-    this.right = this.width - 12;
+    this.right = this.width - 12 - TOKEN * (c.tokens?.length ?? 0);
     this.x = c.even
       ? evenScale(this.axis, c.xDomain, [this.left, this.right])
       : d3.scaleLinear().domain(c.xDomain).range([this.left, this.right]);
@@ -149,7 +154,7 @@ export class CurveCard extends Card {
     const xTicks = c.even
       ? evenTicks(this.column, this.axis, c.xDomain, most)
       : ticksOf(this.column, ...c.xDomain, most);
-    bottomAxis(this.parts.bottom, xTicks, this.x, this.height - BOTTOM, { width: this.width });
+    bottomAxis(this.parts.bottom, xTicks, this.x, this.height - BOTTOM, { width: this.right + 12 });
     this.drawDensity(c.density, this.height - BOTTOM);
     this.drawKnots(c.knots ?? [], bottom);
   }
@@ -221,6 +226,18 @@ export class CurveCard extends Card {
       const up = one.kind === "maximum" ? -1 : 1;
       const [x, y] = [this.x(one.x), this.y(one.y) + 4 * up];
       put(this.extrema.children[i], { d: `M${x},${y}l-4,${6 * up}h8z`, class: one.kind });
+    });
+  }
+
+  /** Special and missing values, which have no place on the axis: at its right. */
+  drawTokens(tokens) {
+    keep(this.tokens, tokens.length, () => svg("g", {}, svg("path"), svg("text", { "text-anchor": "middle" })));
+    tokens.forEach((token, i) => {
+      const [mark, name] = this.tokens.children[i].children;
+      const x = this.right + TOKEN * (i + 0.5) + 6;
+      put(mark, { d: `M${x},${this.y(token.y) - 5}l5,5l-5,5l-5,-5z` });
+      put(name, { x, y: this.height - BOTTOM + 14 });
+      name.textContent = fitted(token.name, TOKEN - 2);
     });
   }
 

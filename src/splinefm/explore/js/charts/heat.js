@@ -12,14 +12,15 @@ const LEGEND = 64;
 const COLORS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
 
 export class HeatCard extends Card {
-  /** @param {string} title  @param {(a: any, b: any, done: boolean) => void} move */
-  constructor(title, move) {
-    super(title, () => this.data(), { height: 440 });
+  /** @param {string} title  @param {(a: any, b: any, done: boolean) => void} move  @param {object} [options] */
+  constructor(title, move, options = {}) {
+    super(title, () => this.data(), { height: 440, ...options });
     this.move = move;
     this.image = svg("image", { preserveAspectRatio: "none", class: "heat" });
     [this.left, this.bottom, this.contours, this.legend] = ["left", "bottom", "contours", "legend"].map((name) =>
       svg("g", { class: name }),
     );
+    this.rows = svg("g", { class: "row-dots" });
     this.ramp = svg("image", { preserveAspectRatio: "none" });
     [this.vertical, this.horizontal] = [svg("line", { class: "cross" }), svg("line", { class: "cross" })];
     this.grip = svg("circle", { class: "grip", r: 6.5 });
@@ -40,7 +41,7 @@ export class HeatCard extends Card {
     );
     this.yTitle = svg("text", { class: "axis-title", y: 0 });
     this.plot.append(
-      svg("g", { "aria-hidden": "true" }, this.image, this.contours, this.left, this.bottom, this.legend, this.ramp),
+      svg("g", { "aria-hidden": "true" }, this.image, this.contours, this.rows, this.left, this.bottom, this.legend, this.ramp),
       this.handle,
     );
     this.plot.classList.add("draggable", "surface");
@@ -76,7 +77,7 @@ export class HeatCard extends Card {
     });
   }
 
-  /** @param {{a: object, b: object, x: any[], y: any[], z: Float64Array, at: any[], even: boolean[], kind: "heat"|"contour", title: string, value: number}} content z by rows of y */
+  /** @param {{a: object, b: object, x: any[], y: any[], z: Float64Array, at: any[], even: boolean[], kind: "heat"|"contour", title: string, value: number, dots?: any[][]}} content z by rows of y; dots are rows of the data */
   show(content) {
     this.content = content;
     this.redraw();
@@ -94,6 +95,7 @@ export class HeatCard extends Card {
     this.paint(c, domain);
     attributes(this.image, { x: this.plotLeft, y: TOP, width: right - this.plotLeft, height: floor - TOP });
     this.drawContours(c, domain, right, floor);
+    this.drawRows(c.dots ?? []);
     const most = Math.max(2, Math.floor((right - this.plotLeft) / 64));
     bottomAxis(this.bottom, this.ax.ticks(most), this.ax.scale, floor, { width: right + 12, title: c.a.name });
     leftAxis(this.left, this.ay.ticks(7), this.ay.scale, { left: this.plotLeft, right: this.plotLeft });
@@ -102,7 +104,8 @@ export class HeatCard extends Card {
     const known = Number.isFinite(x) && Number.isFinite(y);
     this.handle.setAttribute("visibility", known ? "visible" : "hidden");
     const text = `${c.a.name} ${valueText(c.a, c.at[0])}, ${c.b.name} ${valueText(c.b, c.at[1])}`;
-    this.say(`${c.title}, by ${c.b.name} (upward) and ${c.a.name}`, `→ ${number(c.value)}`);
+    const by = c.a.name ? `, by ${c.b.name} (upward) and ${c.a.name}` : "";
+    this.say(`${c.title}${by}`, Number.isFinite(c.value) ? `→ ${number(c.value)}` : "");
     if (!known) return;
     attributes(this.vertical, { x1: x, x2: x, y1: TOP, y2: floor });
     attributes(this.horizontal, { x1: this.plotLeft, x2: right, y1: y, y2: y });
@@ -139,7 +142,7 @@ export class HeatCard extends Card {
   }
 
   drawContours(c, domain, right, floor) {
-    const wanted = c.a.kind === "numerical" && c.b.kind === "numerical";
+    const wanted = c.a.kind === "numerical" && c.b.kind === "numerical" && !c.stepped;
     const levels = wanted ? d3.ticks(...domain, 9) : [];
     const shapes = wanted ? d3.contours().size([c.x.length, c.y.length]).thresholds(levels)(c.z) : [];
     keep(this.contours, shapes.length, () => svg("path"));
@@ -160,6 +163,12 @@ export class HeatCard extends Card {
         .join("");
       this.contours.children[i].setAttribute("d", path);
     });
+  }
+
+  drawRows(dots) {
+    const [xs, ys] = [this.ax, this.ay].map((axis, i) => dots.map((dot) => axis.place(dot[i])));
+    keep(this.rows, dots.length, () => svg("circle", { r: 1.4 }));
+    dots.forEach((_, i) => attributes(this.rows.children[i], { cx: xs[i].toFixed(1), cy: ys[i].toFixed(1) }));
   }
 
   drawLegend(domain, right, floor) {

@@ -1,7 +1,7 @@
 /** Plots that are looked at: lines, points and bars on two axes. */
 
 import { keep, svg } from "../base/dom.js";
-import { numberTicks } from "../base/format.js";
+import { number, numberTicks } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
 const TOP = 10;
@@ -20,7 +20,7 @@ export class PlainCard extends Card {
 
   /**
    * Show other numbers.
-   * @param {{x: {domain: number[], title: string, ticks?: Function}, y: {domain: number[], title: string, ticks?: Function},
+   * @param {{x: {domain: number[], title: string, ticks?: Function, log?: boolean}, y: {domain: number[], title: string, ticks?: Function, log?: boolean},
    *   lines?: {points: number[][], class: string}[], points?: {x: number, y: number, r: number, class: string, low?: number, high?: number}[],
    *   bars?: {from: number, to: number, y: number, class: string}[], summary: string, table: object}} content
    */
@@ -36,17 +36,14 @@ export class PlainCard extends Card {
     const c = this.content;
     if (!c || !this.width) return;
     const floor = this.height - 46;
-    const y = d3.scaleLinear().domain(c.y.domain).range([floor, TOP]);
-    const yTicks = c.y.ticks ? c.y.ticks(...c.y.domain, 5) : numberTicks(...c.y.domain, 5);
+    const y = scaleOf(c.y).range([floor, TOP]);
+    const yTicks = ticksOn(c.y, 5);
     const left = Math.max(38, ticksWidth(yTicks));
     const right = this.width - 14;
-    const x = d3.scaleLinear().domain(c.x.domain).range([left, right]);
+    const x = scaleOf(c.x).range([left, right]);
     const most = Math.max(3, Math.floor((right - left) / 64));
     leftAxis(this.left, yTicks, y, { left, right });
-    bottomAxis(this.bottom, c.x.ticks ? c.x.ticks(...c.x.domain, most) : numberTicks(...c.x.domain, most), x, floor, {
-      width: this.width,
-      title: c.x.title,
-    });
+    bottomAxis(this.bottom, ticksOn(c.x, most), x, floor, { width: this.width, title: c.x.title });
     this.drawBars(c.bars ?? [], x, y);
     const path = d3
       .line()
@@ -98,6 +95,20 @@ export class PlainCard extends Card {
       whisker.setAttribute("class", `whisker ${point.class}`);
     });
   }
+}
+
+function scaleOf({ domain, log }) {
+  return (log ? d3.scaleLog() : d3.scaleLinear()).domain(domain);
+}
+
+function ticksOn({ domain, ticks = numberTicks, log }, most) {
+  if (!log) return ticks(...domain, most);
+  const powers = d3.range(Math.ceil(Math.log10(domain[0])), Math.log10(domain[1]) + 1e-9).map((power) => 10 ** power);
+  const digits = powers.length > most ? [1] : [1, 2, 5];
+  return [powers[0] / 10, ...powers]
+    .flatMap((power) => digits.map((digit) => digit * power))
+    .filter((value) => value >= domain[0] && value <= domain[1])
+    .map((value) => [value, number(value)]);
 }
 
 /** A domain around values, with a margin; `zero` includes zero. */

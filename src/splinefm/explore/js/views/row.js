@@ -3,8 +3,8 @@
 import { announce, el, named, shown } from "../base/dom.js";
 import { count, number, signed, valueText } from "../base/format.js";
 import { BarsCard, waterfall } from "../charts/bars.js";
-import { makeTable } from "../charts/card.js";
 import { readRow } from "../base/paste.js";
+import { makeTable } from "../base/table.js";
 
 const MAX_BARS = 14;
 

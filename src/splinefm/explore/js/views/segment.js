@@ -3,8 +3,8 @@
 import { shownCategories } from "../base/columns.js";
 import { choice, el, named, quietly } from "../base/dom.js";
 import { number, signed, valueText } from "../base/format.js";
+import { makeTable } from "../base/table.js";
 import { BarsCard } from "../charts/bars.js";
-import { makeTable } from "../charts/card.js";
 import { CurveCard } from "../charts/curve.js";
 import { domainOf } from "../charts/plain.js";
 

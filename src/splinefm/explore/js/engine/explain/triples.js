@@ -1,4 +1,4 @@
-// Products of three units (see splinefm.inspect.cubic).
+// Products of three units (see splinefm.inspect.terms).
 //
 // Coordinate by coordinate, a player f has a_f = Σ p_u, b_f = Σ_{u<v} p_u p_v and c_f = Σ_{u<v<w} p_u p_v p_w over its
 // units, and all triples add Σ_{f<g<h} a_f a_g a_h + Σ_{f≠g} b_f a_g + Σ_f c_f. A product of three players is worth

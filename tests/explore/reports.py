@@ -1,13 +1,13 @@
-"""A model whose columns and categories have hostile names, its page, and a reader of pages."""
-
-from html.parser import HTMLParser
+"""A model whose columns and categories have hostile names, its report, and what a browser shows of reports."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from explorers import visiting
 
 import splinefm as sf
-from splinefm.report.explanation import ExplainRequest, explain_file
+from splinefm.explore.report import explain_file
 
 SCRIPT, QUOTES, FORMULA = "<script>alert(1)</script>", "a\"b'c&d>", r"$\frac$ {{content}}"
 BREAKOUT = "</style></svg></script><img src=x onerror=alert(2)>"
@@ -53,40 +53,27 @@ def hostile(hostile_table):
 
 @pytest.fixture(scope="session")
 def made(hostile, hostile_table, tmp_path_factory):
-    """A folder with model, data and the page of the model with hostile names, and the facts."""
+    """A folder with model, data and the report of the model with hostile names, and the facts."""
     folder = tmp_path_factory.mktemp("hostile")
     hostile.save(folder / "m.sfm")
     pa.parquet.write_table(hostile_table, folder / "data.parquet")
-    request = ExplainRequest(folder / "m.sfm", str(folder / "data.parquet"), folder / "report", "<i>click", sample=300)
-    return folder, explain_file(request)
+    options = {"target": "<i>click", "sample": 300}
+    return folder, explain_file(folder / "m.sfm", str(folder / "data.parquet"), folder / "report", **options)
 
 
-@pytest.fixture(scope="session")
-def page(made):
-    return (made[0] / "report" / "index.html").read_text()
+@pytest.fixture
+def read_report(request):
+    """Return the texts that a browser shows of a report, and the number of plots above the rows; skips without one."""
+
+    def read(folder):
+        path = folder / "index.html"
+        with visiting(request.getfixturevalue("browser"), path.as_uri(), offline=True) as visit:
+            assert visit.complaints == [] and visit.asked == [path.as_uri()]
+            return shown(visit), visit.page.locator("main section:not(#rows) svg.plot").count()
+
+    return read
 
 
-class Reader(HTMLParser):
-    """Texts and elements of a page; every element that is opened must be closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.texts = [], [], []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, name, attributes):
-        self.elements.append((name, dict(attributes)))
-        if name not in ("meta", "link"):
-            self.open.append(name)
-
-    def handle_startendtag(self, name, attributes):
-        self.elements.append((name, dict(attributes)))
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, text):
-        if "script" not in self.open and "style" not in self.open:
-            self.texts.append(text)
+def shown(visit):
+    """All texts of a report, also of what is folded."""
+    return visit.page.evaluate("['.top', '#main'].map(name => document.querySelector(name).textContent).join(' ')")

@@ -1,26 +1,38 @@
-"""Effects of the fields on a sample: importance, average curves and surfaces, and explanations of example rows."""
+"""What a model does on a table, as facts: importance, average curves and surfaces, calibration, example rows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from splinefm._arrays import FloatArray, IndexArray
+from splinefm._arrays import FloatArray
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
-from splinefm.inspect.background import Background
+from splinefm.fit.evaluation import Measured, measure
 from splinefm.inspect.curves import Curve
 from splinefm.inspect.dependence import partial_dependence
 from splinefm.inspect.importance import Importance, importance
+from splinefm.inspect.rows import spaced_rows
 from splinefm.inspect.segment import segment, segments
-from splinefm.inspect.shapley import shapley_values
+from splinefm.inspect.shapley import Background, shapley_values
+from splinefm.inspect.survey import (
+    MIN_ROWS,
+    NOTHING,
+    Calibration,
+    FieldTally,
+    Survey,
+    ValueGroup,
+    calibration_bins,
+    largest,
+    survey,
+)
 from splinefm.inspect.terms import has_closed_form
 from splinefm.inspect.values import (
     View,
@@ -29,20 +41,25 @@ from splinefm.inspect.values import (
     category_counts,
     column_values,
     curve_values,
+    effect_unit,
     field_column,
+    number_or_none,
+    numbers,
     side_grid,
     source_field,
     surface_values,
     text_of,
     value_grid,
 )
-from splinefm.report.survey import Survey
+from splinefm.store.description import describe_fields, describe_fit, describe_validation, one_class
+from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
-from splinefm.train.losses import Loss
-from splinefm.train.progress import Progress
+from splinefm.train.progress import SILENT, Progress
 from splinefm.train.targets import as_targets
 
 MAX_CURVES, MAX_SURFACES, MAX_PAIRS = 12, 6, 20
+CALIBRATION_BINS, MAX_GROUPS, MAX_BY_COLUMN = 10, 15, 100
+"""Number of prediction bins, and maximum number of deviating groups and of groups per column."""
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
 _EFFECTS = 1 << 24  # maximum number of effects, over all rows and pairs
 _FEW_ROWS, _FEWER_ROWS = 500, 100  # if every value of a grid takes a prediction of all rows
@@ -51,81 +68,37 @@ _CROSS_ROWS = 1000  # if the effects of a row take the time of all rows of the b
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The model along one or two fields, averaged over the others.
-
-    Parameters
-    ----------
-    names : list of str
-        The fields.
-    view : Curve, Bars or Surface, optional
-        The closed form; None if there is none.
-    values : dict
-        Values on a grid, as plain lists.
-    """
+    """The model along one or two fields, averaged over the others."""
 
     names: list[str]
-    view: View | None
-    values: dict[str, Any]
+    view: View | None  # the closed form; None if there is none
+    values: dict[str, Any]  # on a grid, as plain lists
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row, and the contributions of its fields to the score.
+    """A row, and the contributions of its fields to the score."""
 
-    Parameters
-    ----------
-    title : str
-        Why this row was chosen.
-    row : int
-        Its number in the data, from 0.
-    prediction : float
-        The prediction.
-    target : float, optional
-        The true value.
-    values : dict of str to str
-        Its values as text.
-    shapley : dict of str to float
-        Shapley values; empty if not available.
-    """
-
-    title: str
-    row: int
+    title: str  # why this row was chosen
+    row: int  # its number in the data, from 0
     prediction: float
-    target: float | None
-    values: dict[str, str]
-    shapley: dict[str, float]
+    target: float | None  # the true value
+    values: dict[str, str]  # as text
+    shapley: dict[str, float]  # empty if not available
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The effects of all fields.
+    """The effects of all fields."""
 
-    Parameters
-    ----------
-    unit : str
-        The unit of importance and Shapley values.
-    importance : Importance, optional
-        In that unit; None if not available, see `reason`.
-    importance_rows : int
-        Number of rows that it was measured on.
-    base : float, optional
-        The base value of the Shapley values: the mean score, or the mean prediction if the unit is that of the target.
-    curves, surfaces : list of Effect
-        Effects of the most important fields and pairs.
-    examples : list of Example
-        Some rows.
-    reason : str
-        Why something is not available; empty if everything is.
-    """
-
-    unit: str
-    importance: Importance | None
-    importance_rows: int
-    base: float | None
+    unit: str  # of importance and Shapley values
+    importance: Importance | None  # in that unit
+    importance_rows: int  # that it was measured on
+    base: float | None  # of the Shapley values: the mean score, or mean prediction in the unit of the target
     curves: list[Effect]
     surfaces: list[Effect]
     examples: list[Example]
-    reason: str
+    reason: str  # why something is not available; empty if everything is
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain lists, dicts, strings and numbers."""
@@ -145,7 +118,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     sample = found.sample
     progress.begin("encoding the sample")
     slots = fitted.encoder.encode(sample, threads=threads)
-    unit, scale, zero = _unit(fitted.loss)
+    unit, scale, zero = effect_unit(fitted.loss)
     if not has_closed_form(fitted):
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
@@ -157,15 +130,15 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     progress.begin("importance of fields and pairs")
     n_fields = len(fitted.encoder.fields)
     most = _CROSS_ROWS if fitted.encoder.schema.crosses else max(50, _EFFECTS // (n_fields * (n_fields + 1) // 2))
-    rows = _spread_out(len(slots), most)
+    rows = spaced_rows(len(slots), most)
     background = Background.of(fitted, sample, threads=threads)
     ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
     known = Sources(fitted.encoder.schema).fields
     names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MAX_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
     pairs = [pair for pair in strong if known.keys() >= {*pair}][:MAX_SURFACES]
-    curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
-    surfaces = list(_each(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
+    curves = list(_with_progress(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
+    surfaces = list(_with_progress(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
     examples = _examples(fitted, found, slots, target, background, scale)
     scaled = replace(
         ranked,
@@ -191,23 +164,7 @@ def _of_player(name: str, known: dict[str, Single]) -> list[str]:
     return [name] if name in known else [field for field, item in known.items() if item.column == name]
 
 
-def _unit(loss: Loss) -> tuple[str, float, float]:
-    """The unit of the effects, the size of one unit of the score in it, and the value of the score 0."""
-    if loss.of_class is not None:
-        return "units of the score", 1.0, 0.0
-    if loss.link == "identity":
-        return "units of the target", loss.scale, loss.center
-    if loss.link == "logistic":
-        return "log-odds", 1.0, 0.0
-    return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
-
-
-def _spread_out(n: int, most: int) -> IndexArray:
-    """At most `most` of n rows, evenly spaced, since data may be sorted."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.intp))
-
-
-def _each(items: Sequence[Any], what: str, make: Callable[[Any], Any], progress: Progress) -> Iterator[Any]:
+def _with_progress(items: Sequence[Any], what: str, make: Callable[[Any], Any], progress: Progress) -> Iterator[Any]:
     for i, item in enumerate(items):
         progress.begin(f"{what}, {i + 1} of {len(items)}")
         yield make(item)
@@ -244,13 +201,13 @@ def _mean_view(fitted: Fitted, names: Sequence[str], sample: pa.Table, most: int
     Along a column of a cross this is not the view of mean vectors: the cross and its other columns vary together. So do
     the two other fields of a product of three.
     """
-    rows = sample.take(pa.array(_spread_out(sample.num_rows, most)))
+    rows = sample.take(pa.array(spaced_rows(sample.num_rows, most)))
     return segments(fitted, rows, names).mean()
 
 
 def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> dict[str, Any]:
     item = source_field(fitted, name)
-    rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
+    rows = sample.take(pa.array(spaced_rows(sample.num_rows, _FEW_ROWS)))
     along: dict[str, Any] = {}
     if item.is_numerical:
         along["x"] = points = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
@@ -269,9 +226,9 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
 
 def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> list[Effect]:
     """The curves of the fields whose average curve varies most on the sample."""
-    rows = sample.take(pa.array(_spread_out(sample.num_rows, 4 * _FEW_ROWS)))
+    rows = sample.take(pa.array(spaced_rows(sample.num_rows, 4 * _FEW_ROWS)))
     names = list(Sources(fitted.encoder.schema).fields)
-    curves = list(_each(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
+    curves = list(_with_progress(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
 
     def spread(effect: Effect) -> float:
         view: Any = effect.view
@@ -382,3 +339,152 @@ def _importance_dict(found: Importance, rows: int) -> dict[str, Any]:
         "pairs": [{"fields": [one, other], "effect": value} for one, other, value in found.ranked_pairs()[:MAX_PAIRS]],
         "triples": [{"fields": names, "effect": value} for *names, value in found.ranked_triples()[:MAX_PAIRS]],
     }
+
+
+# Everything about a model on a table
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A model on a table, as the command `splinefm explain` and its page show it."""
+
+    model: str
+    data: str
+    target: str | None
+    weight: str | None
+    fitted: Fitted
+    survey: Survey
+    effects: Effects
+    metrics: list[Measured]  # empty without a target
+    deviating: list[ValueGroup]  # where mean prediction and mean target differ most, in standard errors
+    n_groups: int  # compared groups
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to plain lists, dicts, strings and numbers."""
+        fitted, found = self.fitted, self.survey
+        return {
+            "model": {"file": self.model, "kind": type(fitted.model).__name__, **asdict(fitted.model)}
+            | describe_fit(fitted),
+            "data": {
+                "file": self.data,
+                "rows": found.n_rows,
+                "sample_rows": found.sample.num_rows,
+                "target": self.target,
+                "weight": self.weight,
+                "other_columns": found.other_columns,
+            },
+            "metrics": {metric.name.lower().replace(" ", "_"): number_or_none(metric.value) for metric in self.metrics},
+            "validation": describe_validation(fitted),
+            "history": [epoch._asdict() for epoch in fitted.history],
+            "fields": self._fields(),
+            **self.effects.to_dict(),
+            "calibration": self._calibration(),
+        }
+
+    def bins(self) -> Calibration | None:
+        """Bins of predictions with what was measured in them: mean targets, or coverage for a quantile."""
+        y, loss = self.survey.y, self.survey.loss
+        if y is None:
+            return None
+        p = loss.predict(self.survey.scores_to_compare)
+        return calibration_bins(loss.compared(y, p)[1], p, self.survey.weight, CALIBRATION_BINS)
+
+    def _calibration(self) -> dict[str, Any] | None:
+        """Mean predictions and targets by prediction bin, and deviating groups; None without a target."""
+        bins = self.bins()
+        if bins is None:
+            return None
+        groups = {tally.item.name: largest(tally.groups(), MAX_BY_COLUMN) for tally in self.survey.tallies}
+        return {
+            "bins": {name: numbers(values) for name, values in bins._asdict().items()},
+            "deviating": [group.to_dict() for group in self.deviating],
+            "groups_compared": self.n_groups,
+            "by_column": [{"column": name, "groups": [group.to_dict() for group in groups[name]]} for name in groups],
+        }
+
+    def _fields(self) -> list[dict[str, Any]]:
+        starved: dict[str, int] = {}
+        for share in self.fitted.encoder.starvation().functions:
+            starved[share.field] = starved.get(share.field, 0) + share.starved
+        tallies = {tally.item.name: tally for tally in self.survey.tallies}
+        return [
+            {
+                **described,
+                **self._value_shares(f, tallies.get(described["name"])),
+                "starved": starved.get(described["name"], 0),
+            }
+            for f, described in enumerate(describe_fields(self.fitted))
+        ]
+
+    def _value_shares(self, f: int, tally: FieldTally | None) -> dict[str, Any]:
+        """Shares of missing and other values; zero for a cross, whose columns have them."""
+        encoder, n = self.fitted.encoder, self.survey.n_rows
+        rows, tokens = ({}, []) if tally is None else (tally.token_rows(), tally.tokens)
+        trained = dict(zip(tokens, encoder.feature_counts[f].tolist(), strict=False))
+        special = [name for name in tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
+        return {
+            "missing": rows.get("missing", 0) / n,
+            "missing_in_training": trained.get("missing", 0.0) / encoder.n_rows,
+            "special_values": {name: rows[name] / n for name in special},
+            "rare_or_unseen": rows.get("rare", 0) / n,
+            "without_category": rows.get(NOTHING, 0) / n,
+        }
+
+
+def explain_table(
+    model: Path,
+    data: str,
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    sample: int = 10_000,
+    class_name: str | None = None,
+    sep: str | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> Explanation:
+    """Explain a model file on a table.
+
+    Parameters
+    ----------
+    model, data
+        The model file and the table.
+    target, weight : str, optional
+        Columns of the table.
+    sample : int
+        Maximum number of rows to explain.
+    class_name : str, optional
+        One of more than two classes, as text.
+    sep : str, optional
+        Column separator of CSV files.
+    threads : int, optional
+        All cores by default.
+    progress : Progress
+        Told what is being done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow.csv
+    >>> import splinefm as sf
+    >>> table = pa.table({"x": [0.0, 1.0, 2.0, 3.0] * 50, "click": [0, 0, 1, 1] * 50})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sf.fit_model(table, "click", training=sf.Training(epochs=1, threads=1)).save(f"{folder}/m.sfm")
+    ...     pa.csv.write_csv(table, f"{folder}/clicks.csv")
+    ...     found = explain_table(Path(f"{folder}/m.sfm"), f"{folder}/clicks.csv", target="click")
+    >>> found.survey.n_rows, [effect.names for effect in found.effects.curves]
+    (200, [['x']])
+    """
+    progress.begin("reading the model")
+    whole = load(model)
+    fitted = one_class(whole, class_name, "explain")
+    output = None if fitted.loss.of_class is None else (whole.classes or ()).index(fitted.loss.of_class)
+    found = survey(whole, data, target, weight, sample, threads, progress, sep, output)
+    metrics, deviating, n_groups = [], [], 0
+    if found.y is not None:
+        metrics = list(measure(found.loss, found.y, found.scores_to_compare, found.weight))
+        groups = [group for tally in found.tallies for group in tally.groups() if group.rows >= MIN_ROWS]
+        deviating = sorted(groups, key=lambda group: -abs(group.deviation))[:MAX_GROUPS]
+        n_groups = len(groups)
+    effects = find_effects(fitted, found, target, threads, progress)
+    return Explanation(str(model), data, target, weight, fitted, found, effects, metrics, deviating, n_groups)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.report import survey as survey_module
-from splinefm.report.survey import NOTHING, OTHERS, FieldTally
+from splinefm.inspect import survey as survey_module
+from splinefm.inspect.survey import NOTHING, OTHERS, FieldTally
 from splinefm.train.losses import Loss
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from splinefm.encode.tables.open import open_data, require_columns
 from splinefm.fit.evaluation import column_types, one_against_rest
 from splinefm.inspect.axes import NUMBERS, axis_format
 from splinefm.inspect.rows import ROWS, RowSample
+from splinefm.inspect.values import number_or_none
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
 from splinefm.train.progress import Progress
@@ -30,35 +31,32 @@ OTHERS, NOTHING = "(other categories)", "(no known category)"
 
 @dataclass(frozen=True)
 class ValueGroup:
-    """Rows with similar values of one column, with their mean prediction and mean target.
-
-    Parameters
-    ----------
-    column, name : str
-        The column, and a description of its values.
-    rows : int
-        Number of rows.
-    weight : float
-        Their sample weight.
-    predicted, measured : float
-        Mean prediction and mean target; NaN without a target. For a model of a quantile, the quantile and the share of
-        targets at or below the prediction.
-    deviation : float
-        Prediction minus target in standard errors; 0 if unknown.
-    """
+    """Rows with similar values of one column, with their mean prediction and mean target."""
 
     column: str
-    name: str
+    name: str  # its values in words
     rows: int
-    weight: float
-    predicted: float
-    measured: float
-    deviation: float
+    weight: float  # sum of sample weights
+    predicted: float  # mean prediction; of a quantile model the quantile
+    measured: float  # mean target, or share of targets up to the prediction; NaN without a target
+    deviation: float  # prediction - target in standard errors; 0 if unknown
 
     @property
     def error(self) -> float:
         """Mean prediction / mean target - 1; NaN if the target is always zero."""
         return self.predicted / self.measured - 1.0 if self.measured else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to plain strings and numbers."""
+        return {
+            "column": self.column,
+            "group": self.name,
+            "rows": self.rows,
+            "predicted": number_or_none(self.predicted),
+            "measured": number_or_none(self.measured),
+            "error": number_or_none(self.error),
+            "deviation": self.deviation,
+        }
 
 
 class FieldTally:
@@ -178,38 +176,18 @@ def _merged(counts: FloatArray, first: int) -> list[list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """The result of the pass.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the data.
-    other_columns : list of str
-        Columns that are not fields of the model.
-    sample : pyarrow.Table
-        Some of the rows: the fields, and the target if known.
-    numbers : array
-        Row numbers of the sample in the data, from 0.
-    tallies : list of FieldTally
-        Sums for each field of one column.
-    scores, y, weight : arrays
-        Of all rows; y is None without a target, and whether it is the class for one of several classes.
-    judged : array
-        The scores that are compared with targets: `scores`, or the log-odds of one class against the others.
-    loss : Loss
-        What turns them into predictions.
-    """
+    """The result of the pass."""
 
     n_rows: int
-    other_columns: list[str]
-    sample: pa.Table
-    numbers: IndexArray
-    tallies: list[FieldTally]
-    scores: FloatArray
-    y: FloatArray | None
+    other_columns: list[str]  # columns that are not fields of the model
+    sample: pa.Table  # some rows: fields, and the target if known
+    numbers: IndexArray  # row numbers of the sample, from 0
+    tallies: list[FieldTally]  # for each field of one column
+    scores: FloatArray  # of all rows, as are y, weight and scores_to_compare
+    y: FloatArray | None  # None without a target; whether it is the class, for one of several
     weight: FloatArray
-    judged: FloatArray
-    loss: Loss
+    scores_to_compare: FloatArray  # with targets: scores, or log-odds of one class against the others
+    loss: Loss  # turns them into predictions
 
 
 def survey(
@@ -248,23 +226,23 @@ def survey(
             y = as_targets(batch.column(target), target, fitted.classes)
             fitted.loss.check(y, target, sum(len(part[0]) for part in parts))
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
-        judged = scores
+        to_compare = scores
         if output is not None:
-            scores, judged = scores[:, output], one_against_rest(scores, output)
+            scores, to_compare = scores[:, output], one_against_rest(scores, output)
             y = np.where(np.isnan(y), np.nan, y == output)
-        expected, measured = loss.compared(y, loss.predict(judged))
+        expected, measured = loss.compared(y, loss.predict(to_compare))
         for tally in tallies:
             tally.add(batch.column(tally.item.column), w, expected, measured, _variance(loss, expected, measured))
         sample.add(batch)
-        parts.append((scores, y, w, judged))
+        parts.append((scores, y, w, to_compare))
         progress.advance(batch.num_rows)
     watch.warn()
     if not any(part[2].any() for part in parts):
         raise ValueError(f"{data!r} has no rows to explain" + (f", or {weight!r} is 0 throughout" if weight else ""))
-    scores, y, w, judged = map(np.concatenate, zip(*parts, strict=True))
+    scores, y, w, to_compare = map(np.concatenate, zip(*parts, strict=True))
     others = [name for name in table.names if name not in schema.columns]
     known = None if target is None else y
-    return Survey(len(scores), others, sample.table(), sample.numbers, tallies, scores, known, w, judged, loss)
+    return Survey(len(scores), others, sample.table(), sample.numbers, tallies, scores, known, w, to_compare, loss)
 
 
 def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:
@@ -272,3 +250,51 @@ def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:
     if loss.name in ("logistic", "quantile"):
         return p * (1.0 - p)
     return p if loss.name == "poisson" else (y - p) ** 2
+
+
+# Calibration: what was measured in bins of predictions.
+
+# Half the width of the interval with 90 % of a normal distribution, in standard deviations.
+Z90 = 1.6448536269514722
+
+
+class Calibration(NamedTuple):
+    """Bins of predictions: their means, the means of the targets, and 90 % intervals of the latter."""
+
+    predicted: FloatArray
+    measured: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def calibration_bins(y: FloatArray, p: FloatArray, weight: FloatArray, bins: int) -> Calibration:
+    """Bins with equal weights of rows, in order of the prediction; equal predictions share a bin.
+
+    Examples
+    --------
+    >>> found = calibration_bins(np.array([0.0, 1, 1, 1]), np.array([0.2, 0.4, 0.8, 1.0]), np.ones(4), 2)
+    >>> found.predicted.round(2), found.measured
+    (array([0.3, 0.9]), array([0.5, 1. ]))
+    """
+    order = np.argsort(p, kind="stable")
+    y, p, weight = y[order], p[order], weight[order]
+    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
+    first = np.searchsorted(p, p, side="left")  # equal predictions share the bin of the first
+    code = np.unique(np.floor(middle[first] * bins), return_inverse=True)[1]
+    total = np.bincount(code, weight)
+    predicted, measured = np.bincount(code, weight * p) / total, np.bincount(code, weight * y) / total
+    rows = total**2 / np.bincount(code, weight**2)  # effective number of rows
+    if np.isin(y, (0.0, 1.0)).all():
+        return Calibration(predicted, measured, *_wilson(measured, rows))
+    variance = np.bincount(code, weight * (y - measured[code]) ** 2) / total
+    # A single row has no standard error: its interval has no width.
+    error = Z90 * np.sqrt(np.divide(variance, rows - 1, out=np.zeros(len(rows)), where=rows > 1 + 1e-9))
+    return Calibration(predicted, measured, measured - error, measured + error)
+
+
+def _wilson(share: FloatArray, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Wilson's interval of a share: unlike the normal interval, it has a width at 0 and at 1."""
+    share = np.clip(share, 0.0, 1.0)
+    center = (share + Z90**2 / (2 * rows)) / (1 + Z90**2 / rows)
+    half = Z90 / (1 + Z90**2 / rows) * np.sqrt(share * (1 - share) / rows + Z90**2 / (4 * rows**2))
+    return np.clip(center - half, 0.0, share), np.clip(center + half, share, 1.0)

@@ -1,11 +1,12 @@
 """Bad input for `splinefm explain`."""
 
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
+
+from splinefm.explore.page import d3_script
 
 
 @pytest.mark.parametrize(
@@ -58,11 +59,12 @@ def test_bad_input_is_a_message(run, model, table, write, tmp_path, arguments, m
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_without_matplotlib_there_are_facts_but_no_page(run, model, data, tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("matplotlib", "splinefm.plots.figures"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delattr("splinefm.plots.figures", raising=False)
-    assert "pip install 'splinefm[plots]'" in run("explain", model, data, "--out", "report", code=1).stderr
-    assert not (tmp_path / "report").exists()
-    assert json.loads(run("explain", model, data, "--json").stdout)["importance"]
+def test_without_d3_there_are_facts_but_no_page(run, model, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("splinefm.explore.page.D3_PACKAGE", "no-such-package-here")
+    d3_script.cache_clear()
+    try:
+        assert "pip install 'splinefm[explore]'" in run("explain", model, data, "--out", "report", code=1).stderr
+        assert not (tmp_path / "report").exists()
+        assert json.loads(run("explain", model, data, "--json").stdout)["importance"]
+    finally:
+        d3_script.cache_clear()
