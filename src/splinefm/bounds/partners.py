@@ -47,6 +47,9 @@ class Partner(Protocol):
     def lowest(self, changes: FloatArray) -> FloatArray:
         """The smallest Δ' M_fe p_e over all values of field e, for changes of shape (n, part_size)."""
 
+    def meets(self, changes: FloatArray) -> FloatArray:
+        """M_fe p_e with the smallest product, for every change: shape (n, part_size)."""
+
     def choose(self, change: FloatArray) -> Choice | None:
         """A value with the smallest product; None where none is known."""
 
@@ -65,6 +68,10 @@ class Points:
             found[block] = ((changes[block] @ self.points) * self.times).min(axis=1)
         return found
 
+    def meets(self, changes: FloatArray) -> FloatArray:
+        best = ((changes @ self.points) * self.times).argmin(axis=1)
+        return np.asarray((self.points[:, best] * self.times[best]).T)
+
     def choose(self, change: FloatArray) -> Choice | None:
         return self.choices[int(np.argmin((change @ self.points) * self.times))]
 
@@ -82,6 +89,11 @@ class CurvePoints:
         for block in blocks(len(changes), m * n_controls):
             found[block] = self._minima(changes[block])[0]
         return found
+
+    def meets(self, changes: FloatArray) -> FloatArray:
+        _, piece, t = self._minima(changes)
+        points = bernstein_at(self.controls[np.maximum(piece, 0)], t)
+        return np.where((piece < 0)[:, None], self.tokens[-1 - np.minimum(piece, -1)], points) if len(self.tokens) else points
 
     def choose(self, change: FloatArray) -> Choice | None:
         _, piece, t = self._minima(change[None])
@@ -131,6 +143,21 @@ class Hulls:
             if part.ball is not None:
                 low = np.minimum(low, changes @ part.ball[0] - part.ball[1] * length)
             total += low - part.radius * length
+        return total
+
+    def meets(self, changes: FloatArray) -> FloatArray:
+        """The point of the hull, the ball and the radius with the smallest product: their gradient."""
+        unit = changes / np.maximum(np.linalg.norm(changes, axis=1), 1e-300)[:, None]
+        total = np.zeros_like(changes)
+        for part in self.parts:
+            low, at = np.full(len(changes), np.inf), np.zeros_like(changes)
+            if part.points.size:
+                best = (changes @ part.points).argmin(axis=1)
+                at, low = part.points.T[best], (changes * part.points.T[best]).sum(axis=1)
+            if part.ball is not None:
+                inner = part.ball[0] - part.ball[1] * unit
+                at = np.where(((changes * inner).sum(axis=1) < low)[:, None], inner, at)
+            total += at - part.radius * unit
         return total
 
     def choose(self, change: FloatArray) -> Choice | None:

@@ -132,6 +132,16 @@ class _Gain:
             total += item.lowest(vectors[:, self.model.columns(item.e)])
         return np.asarray(total)
 
+    def meets(self, changes: FloatArray) -> FloatArray:
+        """(1, q) with the smallest δ + Δ' q, for every change: the gradient of G."""
+        vectors = changes[:, 1:]
+        out = np.ones_like(changes)
+        out[:, 1:] = np.where(vectors * self.low < vectors * self.high, self.low, self.high)
+        for item in self.partners:
+            columns = self.model.columns(item.e)
+            out[:, 1:][:, columns] += item.meets(vectors[:, columns])
+        return out
+
     def choices(self, change: FloatArray) -> dict[int, Choice | None]:
         """For each other field, a value with the smallest product."""
         return {item.e: item.choose(change[1:][self.model.columns(item.e)]) for item in self.partners}

@@ -1,0 +1,184 @@
+"""Certificates: whether the score rises or falls along a column for every combination of the other columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from splinefm._arrays import FloatArray
+from splinefm._checks import check_one_score
+from splinefm._wording import number
+from splinefm.bounds.partners import Choice
+from splinefm.bounds.slopes import Lowest, Slopes
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.curves import pieces
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical, first_matches
+from splinefm.encode.fields.sources import Sources
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.train.fitted import Fitted
+
+_ATTAINED = 1e-6
+"""A slope is attained if a segment has it up to this share of the largest slope."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The smallest or the largest slope of the score along a column, in score per unit of u = T(z).
+
+    Parameters
+    ----------
+    bound : float
+        No segment has a slope beyond it.
+    slope : float
+        The slope of the segment below, at `value`; NaN where none was found.
+    attained : bool
+        Whether `slope` is the bound, up to rounding.
+    value : float
+        The value of the column.
+    segment : dict
+        Values of the other columns.
+    """
+
+    bound: float
+    slope: float
+    attained: bool
+    value: float
+    segment: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How the score can change along a column, whatever the values of the other columns; made by `Fitted.certify`.
+
+    Missing and special values of the column are not part of its order.
+
+    Parameters
+    ----------
+    field : str
+        The column.
+    lowest, highest : Extreme
+        The smallest and the largest slope over all segments.
+    proven : bool
+        False where a basis is known by its values only, so that the bounds were computed on a grid.
+
+    Examples
+    --------
+    >>> low, high = Extreme(0.0, 0.0, True, 1.0, {"c": "a"}), Extreme(2.5, 2.5, True, 3.0, {"c": "b"})
+    >>> certificate = Certificate("x", low, high)
+    >>> certificate.increasing, certificate.decreasing
+    (True, False)
+    """
+
+    field: str
+    lowest: Extreme
+    highest: Extreme
+    proven: bool = True
+
+    @property
+    def increasing(self) -> bool | None:
+        """Whether the score never falls along the column; None if it cannot be decided."""
+        return _decide(self.lowest.bound, self.lowest.slope, self._tolerance)
+
+    @property
+    def decreasing(self) -> bool | None:
+        """Whether the score never rises along the column; None if it cannot be decided."""
+        return _decide(-self.highest.bound, -self.highest.slope, self._tolerance)
+
+    @property
+    def _tolerance(self) -> float:
+        # Parameters are float32: slopes that differ from zero by rounding count as zero.
+        return 1e-6 * max(abs(self.lowest.bound), abs(self.highest.bound))
+
+
+def _decide(bound: float, slope: float, tolerance: float) -> bool | None:
+    if bound >= -tolerance:
+        return True
+    return False if slope < -tolerance else None
+
+
+def certify(fitted: Fitted, field: str) -> Certificate:
+    """See `Fitted.certify`, which is the same."""
+    layout = check_one_score(fitted).encoder.layout
+    if field not in layout.names:
+        raise ValueError(missing_column_message(field, list(layout.names), "field", "the model"))
+    f = layout.names.index(field)
+    item = fitted.encoder.fields[f]
+    if not isinstance(item, Numerical):
+        raise ValueError(f"{field!r} is not a numerical field: only numbers have slopes")
+    slopes = Slopes(fitted, f)
+    found = [slopes.lowest(), slopes.lowest(-1.0)]
+    largest = max(abs(each.bound) for each in found)
+    lowest, highest = (
+        _extreme(fitted, f, each, sign, largest) for each, sign in zip(found, (1.0, -1.0), strict=True)
+    )
+    return Certificate(field, lowest, highest, found[0].is_certified)
+
+
+def _extreme(fitted: Fitted, f: int, found: Lowest, sign: float, largest: float) -> Extreme:
+    """The slope with a segment that has it, computed anew from the curve of that segment."""
+    item: Any = fitted.encoder.fields[f]
+    segment = segment_of(fitted, f, found.choices)
+    value = float(item.fitted_transform.inverse(np.array([found.u]))[0])
+    slope = np.nan
+    if segment is not None:
+        curve = fitted.segment(segment, along=item.name, watch=False)
+        slope, value = _steepest(item, curve.spline, found.u, sign)
+    attained = bool(abs(slope - sign * found.bound) <= _ATTAINED * max(largest, 1e-30))
+    return Extreme(sign * found.bound, slope, attained, value, segment or {})
+
+
+def _steepest(item: Any, spline: Any, u: float, sign: float) -> tuple[float, float]:
+    """The smallest slope (or the largest) of one curve near u, on both sides of a break, and the raw value."""
+    inside = 1e-9
+    near = np.clip([u - inside, u, u + inside], 0.0, 1.0)
+    slopes = spline.derivative()(near)
+    i = int(np.nanargmin(sign * slopes))
+    return float(slopes[i]), float(item.fitted_transform.inverse(near[i : i + 1])[0])
+
+
+def segment_of(fitted: Fitted, f: int, choices: dict[int, Choice | None]) -> dict[str, Any] | None:
+    """The values that fields take, by name; None if they cannot be told or exclude each other."""
+    fields = fitted.encoder.fields
+    sources = Sources(fitted.encoder.schema)
+    if set(sources.fields) != {item.name for item in fields if not isinstance(item, Cross)}:
+        return None
+    columns = [item.columns[0] for item in fields if not isinstance(item, Cross)]
+    if len(set(columns)) < len(columns):
+        return None  # two fields of one column are not free
+    segment = {}
+    for e, choice in choices.items():
+        if isinstance(fields[e], Cross):
+            continue
+        if choice is None:
+            return None
+        segment[fields[e].name] = value_of(fields[e], choice)
+    return segment
+
+
+def value_of(item: Any, choice: Choice) -> Any:
+    """A raw value with the feature or at the position that was chosen."""
+    if isinstance(item, Numerical):
+        if choice.u is not None:
+            return float(item.fitted_transform.inverse(np.array([choice.u]))[0])
+        feature = int(choice.feature or 0)
+        if feature == item.missing_token:
+            return None
+        if feature < len(item.special):
+            return first_matches(item.rules)[feature]
+        return float(item.feature_ranges()[feature].mean())
+    if isinstance(item, MultiValued):
+        name = _category(item.elements, int(choice.feature or 0)) if choice.times else None
+        return None if name is None and choice.times else [name] * choice.times
+    return _category(item, int(choice.feature or 0))
+
+
+def _category(item: Categorical, feature: int) -> Any:
+    first = item.layout.n_features - len(item.vocabulary or ())
+    if feature >= first:
+        assert item.vocabulary is not None
+        return item.vocabulary.names[feature - first].as_py()
+    return None if feature == item.missing_token else "<unseen>"
