@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.export import discretize, field_paths, score_bounds
+from splinefm.bounds import hulls, paths
+from splinefm.export import discretize
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.family.parameters import mean_model
 from support import all_models, averages, examples, random_fitted, visits_schema, visits_table
@@ -246,9 +247,9 @@ class TestBound:
     @pytest.mark.parametrize("reduction", ["sum", "identity"])
     def test_coarse_parts_give_a_bound_too(self, basis, reduction, monkeypatch):
         """Control points and third derivatives bound the curve however far apart the points are that they come from."""
-        monkeypatch.setattr(field_paths, "_CELLS", 1)
-        monkeypatch.setattr(field_paths, "_HULL", 1)
-        monkeypatch.setattr(field_paths, "_parts_for", lambda *arguments: 6)
+        monkeypatch.setattr(paths, "_CELLS", 1)
+        monkeypatch.setattr(paths, "_HULL", 1)
+        monkeypatch.setattr(paths, "_parts_for", lambda *arguments: 6)
         item = sf.Numerical("x", sf.MinMax(), BASES[basis], reduction=reduction)
         table = {"x": np.linspace(0.0, 1.0, 2001)}
         fitted = fitted_to(sf.Schema([item]), table=table)
@@ -279,8 +280,8 @@ class TestBound:
             binned = sf.discretize(fitted, {"x": 30})
             exact = sf.discretization_error(fitted, binned).bound
             with monkeypatch.context() as patch:
-                patch.setattr(score_bounds, "_MAX_POINTS", 20)
-                patch.setattr(field_paths, "_BLOCK_NUMBERS", 500)
+                patch.setattr(hulls, "_MAX_POINTS", 20)
+                patch.setattr(paths, "_BLOCK_NUMBERS", 500)
                 loose = sf.discretization_error(fitted, binned).bound
             found = largest_change(fitted, binned, table)
             assert found <= exact <= loose * (1 + 1e-9) <= 3 * exact

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from splinefm._arrays import FloatArray
+from splinefm.bounds.hulls import Hull, meet, part_met_by
+from splinefm.bounds.paths import FieldPath, blocks, field_features, is_steps
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.export.field_paths import FieldPath, blocks, field_features, is_steps
-from splinefm.export.score_bounds import _Hull, _mapped, _part
 from splinefm.train.fitted import Fitted
 
 _SOLVED_DEGREE = 3
@@ -47,9 +47,6 @@ class Partner(Protocol):
     def lowest(self, changes: FloatArray) -> FloatArray:
         """The smallest Δ' M_fe p_e over all values of field e, for changes of shape (n, part_size)."""
 
-    def meets(self, changes: FloatArray) -> FloatArray:
-        """M_fe p_e with the smallest product, for every change: shape (n, part_size)."""
-
     def choose(self, change: FloatArray) -> Choice | None:
         """A value with the smallest product; None where none is known."""
 
@@ -68,10 +65,6 @@ class Points:
             found[block] = ((changes[block] @ self.points) * self.times).min(axis=1)
         return found
 
-    def meets(self, changes: FloatArray) -> FloatArray:
-        best = ((changes @ self.points) * self.times).argmin(axis=1)
-        return np.asarray((self.points[:, best] * self.times[best]).T)
-
     def choose(self, change: FloatArray) -> Choice | None:
         return self.choices[int(np.argmin((change @ self.points) * self.times))]
 
@@ -89,11 +82,6 @@ class CurvePoints:
         for block in blocks(len(changes), m * n_controls):
             found[block] = self._minima(changes[block])[0]
         return found
-
-    def meets(self, changes: FloatArray) -> FloatArray:
-        _, piece, t = self._minima(changes)
-        points = bernstein_at(self.controls[np.maximum(piece, 0)], t)
-        return np.where((piece < 0)[:, None], self.tokens[-1 - np.minimum(piece, -1)], points) if len(self.tokens) else points
 
     def choose(self, change: FloatArray) -> Choice | None:
         _, piece, t = self._minima(change[None])
@@ -130,10 +118,10 @@ class Hulls:
 
     is_exact = False
 
-    def __init__(self, f: int, hull: _Hull) -> None:
+    def __init__(self, f: int, hull: Hull) -> None:
         self.e, self.is_certified = hull.e, hull.certified
         radius = hull.radius(f)
-        self.parts = [_part(f, hull, group, radius if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
+        self.parts = [part_met_by(f, hull, group, radius if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
 
     def lowest(self, changes: FloatArray) -> FloatArray:
         length = np.linalg.norm(changes, axis=1)
@@ -143,21 +131,6 @@ class Hulls:
             if part.ball is not None:
                 low = np.minimum(low, changes @ part.ball[0] - part.ball[1] * length)
             total += low - part.radius * length
-        return total
-
-    def meets(self, changes: FloatArray) -> FloatArray:
-        """The point of the hull, the ball and the radius with the smallest product: their gradient."""
-        unit = changes / np.maximum(np.linalg.norm(changes, axis=1), 1e-300)[:, None]
-        total = np.zeros_like(changes)
-        for part in self.parts:
-            low, at = np.full(len(changes), np.inf), np.zeros_like(changes)
-            if part.points.size:
-                best = (changes @ part.points).argmin(axis=1)
-                at, low = part.points.T[best], (changes * part.points.T[best]).sum(axis=1)
-            if part.ball is not None:
-                inner = part.ball[0] - part.ball[1] * unit
-                at = np.where(((changes * inner).sum(axis=1) < low)[:, None], inner, at)
-            total += at - part.radius * unit
         return total
 
     def choose(self, change: FloatArray) -> Choice | None:
@@ -216,7 +189,7 @@ def partner(fitted: Fitted, f: int, e: int) -> Partner:
 
     def mapped(points: FloatArray) -> FloatArray:
         flat = points.reshape(-1, points.shape[-1])
-        return _mapped(fitted, f, e, flat).reshape(*points.shape[:-1], -1)
+        return meet(fitted, f, e, flat).reshape(*points.shape[:-1], -1)
 
     if isinstance(item, Numerical):
         if is_steps(item) and item.reduction == "sum":
@@ -240,4 +213,4 @@ def partner(fitted: Fitted, f: int, e: int) -> Partner:
             times[first:-1] = length
             choices[first:-1] = [Choice(i, times=length) for i in range(first, len(rows))]
         return Points(e, mapped(np.concatenate([rows, zero])), choices, times)
-    return Hulls(f, _Hull(fitted, e, None))
+    return Hulls(f, Hull(fitted, e, None))

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.bounds.partners import Choice, Partner, partner
+from splinefm.bounds.cross_paths import CrossPath
+from splinefm.bounds.hulls import Hull, range_of_products
+from splinefm.bounds.partners import Choice, partner
+from splinefm.bounds.paths import FieldPath
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.export.cross_paths import CrossPath
-from splinefm.export.field_paths import FieldPath
-from splinefm.export.score_bounds import _Hull, _range_of_products
 from splinefm.train.fitted import Fitted
 
 TOLERANCE = 1e-7
@@ -61,13 +61,19 @@ class Slopes:
         self.item: Any = fitted.encoder.fields[f]
         path = self.path = FieldPath(fitted, f)
         if not isinstance(self.item, Numerical) or path.third.any() or not path.certified or path.degree < 1:
-            raise ValueError(f"slopes are found for splines and polynomials; {self.item.name!r} has none")
-        self.gain = _Gain(fitted, f)
+            basis = type(self.item.basis).__name__
+            raise ValueError(
+                f"slopes are found for splines and polynomials; the basis of {self.item.name!r} is {basis}"
+            )
+        self.gain = Gain(fitted, f)
         breaks = pieces(self.item)[0]
         controls = path.controls(breaks[:-1], breaks[1:])
         width = np.diff(breaks)[:, None, None]
         self.breaks, self.controls = breaks, path.degree * np.diff(controls, axis=1) / width
         self.crosses = [_CrossSlopes(fitted, g, f) for g in crosses_with(fitted, f)]
+        # Scores are float32: what they differ by along the column cannot be told from zero below this.
+        largest = max(float(np.abs(self.gain(sign * path.rows)).max()) for sign in (1.0, -1.0))
+        self.rounding = float(np.finfo(np.float32).eps) * largest
 
     def lowest(self, sign: float = 1.0) -> Lowest:
         """The smallest slope; with sign -1, minus the largest."""
@@ -114,7 +120,7 @@ class Slopes:
         return total
 
 
-class _Gain:
+class Gain:
     """G: the smallest move of the score by changes of the linear part and the vector of field f."""
 
     def __init__(self, fitted: Fitted, f: int) -> None:
@@ -132,16 +138,6 @@ class _Gain:
             total += item.lowest(vectors[:, self.model.columns(item.e)])
         return np.asarray(total)
 
-    def meets(self, changes: FloatArray) -> FloatArray:
-        """(1, q) with the smallest δ + Δ' q, for every change: the gradient of G."""
-        vectors = changes[:, 1:]
-        out = np.ones_like(changes)
-        out[:, 1:] = np.where(vectors * self.low < vectors * self.high, self.low, self.high)
-        for item in self.partners:
-            columns = self.model.columns(item.e)
-            out[:, 1:][:, columns] += item.meets(vectors[:, columns])
-        return out
-
     def choices(self, change: FloatArray) -> dict[int, Choice | None]:
         """For each other field, a value with the smallest product."""
         return {item.e: item.choose(change[1:][self.model.columns(item.e)]) for item in self.partners}
@@ -152,8 +148,9 @@ class _CrossSlopes:
 
     def __init__(self, fitted: Fitted, g: int, f: int) -> None:
         cross: Any = fitted.encoder.fields[g]
-        self.part = [i for i in cross.numbers if cross.fields[i].name == fitted.encoder.fields[f].name][0]
-        self.path, self.gain = CrossPath(fitted, g), _Gain(fitted, g)
+        name = fitted.encoder.fields[f].name
+        self.part = next(i for i in cross.numbers if cross.fields[i].name == name)
+        self.path, self.gain = CrossPath(fitted, g), Gain(fitted, g)
         self.is_certified = self.path.is_certified(self.part) and self.gain.is_certified
 
     def lowest(self, breaks: FloatArray, sign: float) -> FloatArray:
@@ -189,8 +186,8 @@ def product_range(fitted: Fitted, others: Sequence[int]) -> tuple[FloatArray, Fl
     low, high = np.zeros(width), np.zeros(width)
     if not model.pairwise:
         columns = model.product_columns
-        boxes = [box for e in others for box in _Hull(fitted, e, None).unit_boxes()]
-        ends = _range_of_products(boxes, model.order - 1, columns.stop - columns.start)
+        boxes = [box for e in others for box in Hull(fitted, e, None).unit_boxes()]
+        ends = range_of_products(boxes, model.order - 1, columns.stop - columns.start)
         low[columns], high[columns] = (model.product_weight * end for end in ends)
     return low, high
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm._wording import for_reader
+from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
+from splinefm.bounds.paths import is_steps
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
@@ -24,8 +26,6 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.encode.transforms.transform import CustomTransform
-from splinefm.export.field_paths import is_steps
-from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, number_at, targets_named, words_for
 from splinefm.train.fitted import Fitted
 

@@ -18,6 +18,9 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm._checks import check_choice, check_one_score, check_positive, is_integer
 from splinefm._wording import for_reader
+from splinefm.bounds.cross_paths import CrossPath, changed_parts
+from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
+from splinefm.bounds.paths import FieldPath, field_features, is_steps
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
@@ -26,9 +29,6 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Provenance
 from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MAX_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
-from splinefm.export.cross_paths import CrossPath, changed_parts
-from splinefm.export.field_paths import FieldPath, field_features, is_steps
-from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
 from splinefm.export.targets import Target, every_target, is_cross, number_at, targets_named
 from splinefm.train.fitted import Fitted
 

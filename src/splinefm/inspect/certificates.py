@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from splinefm._arrays import FloatArray
 from splinefm._checks import check_one_score
 from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical, first_matches
 from splinefm.encode.fields.sources import Sources
@@ -62,6 +60,8 @@ class Certificate:
         The column.
     lowest, highest : Extreme
         The smallest and the largest slope over all segments.
+    rounding : float
+        Slopes below it are zero up to the rounding of scores, which are float32.
     proven : bool
         False where a basis is known by its values only, so that the bounds were computed on a grid.
 
@@ -76,28 +76,51 @@ class Certificate:
     field: str
     lowest: Extreme
     highest: Extreme
+    rounding: float = 0.0
     proven: bool = True
 
     @property
     def increasing(self) -> bool | None:
         """Whether the score never falls along the column; None if it cannot be decided."""
-        return _decide(self.lowest.bound, self.lowest.slope, self._tolerance)
+        return _decide(self.lowest.bound, self.lowest.slope, self.rounding)
 
     @property
     def decreasing(self) -> bool | None:
         """Whether the score never rises along the column; None if it cannot be decided."""
-        return _decide(-self.highest.bound, -self.highest.slope, self._tolerance)
+        return _decide(-self.highest.bound, -self.highest.slope, self.rounding)
 
-    @property
-    def _tolerance(self) -> float:
-        # Parameters are float32: slopes that differ from zero by rounding count as zero.
-        return 1e-6 * max(abs(self.lowest.bound), abs(self.highest.bound))
+    def __str__(self) -> str:
+        if self.increasing and self.decreasing:
+            return f"{self.field}: the score does not change along it"
+        for holds, word in ((self.increasing, "falls"), (self.decreasing, "rises")):
+            if holds:
+                return f"{self.field}: the score never {word} along it, whatever the other columns are{self._on_grid()}"
+        falls = _example(self.increasing, self.lowest, "falls", self.field)
+        rises = _example(self.decreasing, self.highest, "rises", self.field)
+        return f"{self.field}: {falls}; {rises}{self._on_grid()}"
+
+    def _on_grid(self) -> str:
+        return "" if self.proven else " (by a grid of values, not proven)"
 
 
-def _decide(bound: float, slope: float, tolerance: float) -> bool | None:
-    if bound >= -tolerance:
+def _decide(bound: float, slope: float, rounding: float) -> bool | None:
+    if bound >= -rounding:
         return True
-    return False if slope < -tolerance else None
+    return False if slope < -rounding else None
+
+
+def _example(holds: bool | None, extreme: Extreme, verb: str, field: str) -> str:
+    """Where the score falls (or rises), in the segment that does so most steeply."""
+    if holds is None:
+        return f"whether it {verb} anywhere is not decided (no slope is beyond {number(extreme.bound, '.3g')})"
+    values = ", ".join(f"{name} = {_shown(value)}" for name, value in extreme.segment.items())
+    return f"the score {verb} at {field} = {number(extreme.value)} with {values}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def certify(fitted: Fitted, field: str) -> Certificate:
@@ -112,10 +135,8 @@ def certify(fitted: Fitted, field: str) -> Certificate:
     slopes = Slopes(fitted, f)
     found = [slopes.lowest(), slopes.lowest(-1.0)]
     largest = max(abs(each.bound) for each in found)
-    lowest, highest = (
-        _extreme(fitted, f, each, sign, largest) for each, sign in zip(found, (1.0, -1.0), strict=True)
-    )
-    return Certificate(field, lowest, highest, found[0].is_certified)
+    lowest, highest = (_extreme(fitted, f, each, sign, largest) for each, sign in zip(found, (1.0, -1.0), strict=True))
+    return Certificate(field, lowest, highest, slopes.rounding, found[0].is_certified)
 
 
 def _extreme(fitted: Fitted, f: int, found: Lowest, sign: float, largest: float) -> Extreme:
@@ -125,7 +146,7 @@ def _extreme(fitted: Fitted, f: int, found: Lowest, sign: float, largest: float)
     value = float(item.fitted_transform.inverse(np.array([found.u]))[0])
     slope = np.nan
     if segment is not None:
-        curve = fitted.segment(segment, along=item.name, watch=False)
+        curve: Any = fitted.segment(segment, along=item.name, watch=False)
         slope, value = _steepest(item, curve.spline, found.u, sign)
     attained = bool(abs(slope - sign * found.bound) <= _ATTAINED * max(largest, 1e-30))
     return Extreme(sign * found.bound, slope, attained, value, segment or {})

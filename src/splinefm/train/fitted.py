@@ -28,6 +28,7 @@ from splinefm.train.targets import Classes, Label, listed
 
 if TYPE_CHECKING:
     from splinefm.export.scorer import Indexed
+    from splinefm.inspect.certificates import Certificate
     from splinefm.inspect.curves import Bars, Curve, Surface
     from splinefm.serve.scorer import Scorer
 
@@ -251,6 +252,36 @@ class Fitted:
         from splinefm.inspect.segment import segment
 
         return segment(self, values, along, rest=rest, background=background, watch=watch)
+
+    def certify(self, field: str) -> Certificate:
+        """Find out whether the score rises or falls along a numerical field for every combination of the others.
+
+        The answer covers combinations that no row has, and missing and unseen values. It is exact for models of pairs
+        without crosses of the field: then the steepest slopes are attained by the segments that are reported. Crosses
+        of the field and products of more than two vectors are bounded; where the bound does not decide, the answer is
+        None.
+
+        Parameters
+        ----------
+        field : str
+            Name of a numerical field whose basis is a spline or a polynomial.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 2.0, 3.0] * 50}
+        >>> schema = sf.Schema([sf.Numerical("x", basis=sf.BSpline(2, degree=1)), sf.Categorical("c", missing="error")])
+        >>> training = sf.Training(epochs=20, threads=1, effort="fast")
+        >>> fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+        >>> certificate = fitted.certify("x")
+        >>> certificate.increasing, certificate.decreasing, certificate.lowest.attained
+        (True, False, True)
+        >>> print(certificate)
+        x: the score never falls along it, whatever the other columns are
+        """
+        from splinefm.inspect.certificates import certify
+
+        return certify(self, field)
 
     def scorer(self) -> Scorer:
         """Return a function that scores single rows, given as dicts, in microseconds.

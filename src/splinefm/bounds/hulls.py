@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
+from splinefm.bounds.cross_paths import CrossPath
+from splinefm.bounds.paths import FieldPath, blocks, is_steps
 from splinefm.encode.bases.basis import basis_reach, is_convex
 from splinefm.encode.bases.functions import Bins
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.export.cross_paths import CrossPath
-from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.model.family.contract import through
 from splinefm.train.fitted import Fitted
 
@@ -44,9 +44,9 @@ class Ruler:
     `lengths[i]` is a bound of the length of the curve from 0 to `path.cells[i]`, and grows evenly within a cell.
     """
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
         path = self.path = hulls[f].path or FieldPath(fitted, f)
-        self.gauge = _Gauge(fitted, f, hulls)
+        self.gauge = Gauge(fitted, f, hulls)
         self.certified = path.certified and self.gauge.certified
         # A quadratic through both ends and the middle of a cell of half-width h misses a function by at most h³ / 9√3
         # times its third derivative, and the slope by at most h² / 3 times (Shadrin 1995).
@@ -96,8 +96,8 @@ class CrossRuler:
     A cross moves along one number after the other: the bound is the sum of theirs.
     """
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
-        self.path, self.gauge = CrossPath(fitted, f), _Gauge(fitted, f, hulls)
+    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
+        self.path, self.gauge = CrossPath(fitted, f), Gauge(fitted, f, hulls)
 
     def lengths(self, part: int) -> tuple[FloatArray, FloatArray]:
         """Borders of pieces of [0, 1], and a bound of the length from 0 to each, over all combinations."""
@@ -127,7 +127,7 @@ class CrossRuler:
         return total + float((np.abs(drift) @ self.gauge(np.eye(drift.shape[1]))).max())
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """What a change of a vector meets in one other field: points, shape (k, n), a ball, and a radius around all."""
 
     columns: slice
@@ -136,18 +136,18 @@ class _Part(NamedTuple):
     radius: float
 
 
-class _Gauge:
+class Gauge:
     """E: the most by which a change of the linear part and the vector of a field can move a score."""
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
         others = [hull for hull in hulls if hull.e != f]
         self.certified = all(hull.certified for hull in others)
-        self.parts = [part for hull in others for part in _parts(f, hull)]
+        self.parts = [part for hull in others for part in parts_met_by(f, hull)]
         width = fitted.params["factors"].shape[1]
         self.low, self.high = np.zeros(width), np.zeros(width)
         columns = fitted.model.product_columns
         boxes = [box for hull in others for box in hull.unit_boxes()] if not fitted.model.pairwise else []
-        ends = _range_of_products(boxes, fitted.model.order - 1, columns.stop - columns.start)
+        ends = range_of_products(boxes, fitted.model.order - 1, columns.stop - columns.start)
         self.low[columns], self.high[columns] = (fitted.model.product_weight * end for end in ends)
 
     def __call__(self, changes: FloatArray) -> FloatArray:
@@ -198,7 +198,7 @@ class _Gauge:
         return np.asarray(np.maximum(up, -down))
 
 
-class _Hull:
+class Hull:
     """Points whose convex hull holds every vector that a field can have, whatever its value.
 
     `drift` has the distances that the vectors of bins have from the curve of the field.
@@ -248,7 +248,7 @@ class _Hull:
 
     def seen_from(self, f: int, group: Any) -> Iterator[FloatArray]:
         """M_fe x for all points x of a group, block by block."""
-        return (_mapped(self.fitted, f, self.e, points) for points in self._points(group))
+        return (meet(self.fitted, f, self.e, points) for points in self._points(group))
 
     def _points(self, group: Any) -> Iterator[FloatArray]:
         """The points of a group, block by block."""
@@ -260,7 +260,7 @@ class _Hull:
 
     def radius(self, f: int) -> float:
         """How far M_fe x may be outside the hull, because vectors x were rounded or the curve is not a polynomial."""
-        return self._radius(lambda vectors: _mapped(self.fitted, f, self.e, vectors))
+        return self._radius(lambda vectors: meet(self.fitted, f, self.e, vectors))
 
     def _radius(self, mapped: Callable[[FloatArray], FloatArray]) -> float:
         def lengths(vectors: FloatArray) -> FloatArray:
@@ -294,8 +294,8 @@ class _Hull:
         return [(low - radius, high + radius)] * units
 
 
-def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[_Hull]:
-    return [_Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
+def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[Hull]:
+    return [Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
 
 
 def _box(parts: Iterable[FloatArray], columns: slice) -> tuple[FloatArray, FloatArray]:
@@ -304,12 +304,12 @@ def _box(parts: Iterable[FloatArray], columns: slice) -> tuple[FloatArray, Float
     return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
 
 
-def _parts(f: int, hull: _Hull) -> list[_Part]:
+def parts_met_by(f: int, hull: Hull) -> list[Part]:
     """A hull as field f meets it: a part for each group of points, of which the first has the radius."""
-    return [_part(f, hull, group, hull.radius(f) if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
+    return [part_met_by(f, hull, group, hull.radius(f) if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
 
 
-def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
+def part_met_by(f: int, hull: Hull, group: Any, radius: float) -> Part:
     """Of many points the longest are kept, the others go into a ball."""
     lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f, group)])
     kept = np.ones(len(lengths), bool)
@@ -326,17 +326,17 @@ def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
         center = sum(part.sum(axis=0) for part in rest) / (~kept).sum()
         ball = center, max(float(np.linalg.norm(part - center, axis=1).max()) for part in rest if len(part))
     together = np.concatenate(points)
-    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
+    return Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
 
 
-def _mapped(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
+def meet(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
     """M_fe x for vectors x of field e."""
     model = fitted.model
     wide = np.asarray(vectors[:, model.columns(f)], np.float64)
     return through(wide, model.between(fitted.params, e, f))  # x' M_ef = (M_fe x)'
 
 
-def _range_of_products(
+def range_of_products(
     boxes: list[tuple[FloatArray, FloatArray]], order: int, width: int
 ) -> tuple[FloatArray, FloatArray]:
     """The range of Σ_t Σ_{u1<..<ut} Π p_ui[d] for t = 2 .. order, with each p_u in its box; by interval arithmetic."""
