@@ -11,7 +11,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import options as opt
 from splinefm.cli.failures import save_model
-from splinefm.cli.fit import TrainingOptions, check_output, find_schema, make_model
+from splinefm.cli.fit import TrainingOptions, check_output, find_schema, make_model, summarize
 from splinefm.cli.output import loss_text, print_facts, print_json, study_line
 
 if TYPE_CHECKING:
@@ -88,20 +88,22 @@ def tune(
     """
     from splinefm.cli.targets import choose_loss
     from splinefm.encode.tables.table import Table
+    from splinefm.plots.files import import_plots, write_plot
+    from splinefm.store.description import describe_study
     from splinefm.tuning.tune import tune as search
 
     options.check("tune")
-    begin, say, loss = time.perf_counter(), opt.remarks(quiet), options.given_loss()
+    begin, say, given_loss = time.perf_counter(), opt.remarks(quiet), options.given_loss()
     settings = {**options.model_settings(), **options.training_settings()}
     check_output(options, options.data, *([] if storage is None else [storage]))
     _check_plot(plot)
     table, validation = options.open_table(), options.open_validation()
-    loss = choose_loss(table, options.target, loss, say).loss
+    choice = choose_loss(table, options.target, given_loss, say)
     schema = find_schema(options, table, say, not quiet)
     is_given = options.model is not None or bool(options.model_settings())
     model = make_model(options, schema, say) if is_given else None
     tuned = search(
-        _estimator(options, model, schema, validation, loss),
+        _estimator(options, model, schema, validation, choice.loss),
         table,
         options.target,
         sample_weight=options.weight,
@@ -118,8 +120,12 @@ def tune(
     fitted = tuned.estimator.fitted_
     save_model(fitted, options.out)
     if plot is not None:
-        _write_plot(tuned.summary, plot)
-    summary = _summarize(fitted, options, plot, time.perf_counter() - begin)
+        write_plot(import_plots().study(tuned.summary)[0], plot)
+    summary = {
+        **summarize(fitted, options, choice, time.perf_counter() - begin),
+        "study": describe_study(tuned.summary),
+        "plot": None if plot is None else str(plot),
+    }
     return print_json(summary) if as_json else print_tuning(summary)
 
 
@@ -147,33 +153,6 @@ def _estimator(
     if loss.max_classes:
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
-
-
-def _write_plot(study: Any, path: Path) -> None:
-    from splinefm._files import check_destination, replacing
-    from splinefm.plots.files import import_plots, plot_bytes
-
-    content = plot_bytes(import_plots().study(study)[0], path)
-    with replacing(check_destination(path)) as file:
-        file.write(content)
-
-
-def _summarize(fitted: Any, options: TrainingOptions, plot: Path | None, seconds: float) -> dict[str, Any]:
-    from splinefm.store.description import describe_study
-
-    return {
-        "file": str(options.out),
-        "bytes": options.out.stat().st_size,
-        "model": str(fitted.model),
-        "target": options.target,
-        "loss": fitted.loss.name,
-        "loss_parameters": fitted.loss.parameters,
-        "rows": fitted.encoder.n_rows,
-        "fields": len(fitted.encoder.fields),
-        "study": describe_study(fitted.study),
-        "plot": None if plot is None else str(plot),
-        "seconds": round(seconds, 3),
-    }
 
 
 def print_tuning(summary: dict[str, Any]) -> None:

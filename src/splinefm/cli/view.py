@@ -235,15 +235,12 @@ def make_view(
 def write_view(result: ViewResult, out: Path) -> None:
     """Write a plot or the values, as the ending of the file says."""
     from splinefm._files import check_destination, replacing
-    from splinefm.plots.files import plot_bytes
+    from splinefm.plots.files import FORMATS, write_plot
 
-    suffix = out.suffix.lower()
-    if suffix == ".json":
-        content = json.dumps(result.to_dict(), allow_nan=False).encode() + b"\n"
-    elif suffix == ".csv":
-        content = csv_bytes(result)
-    else:
-        content = plot_bytes(draw(result), out)
+    if out.suffix.lower() in FORMATS:
+        return write_plot(draw(result), out)
+    is_csv = out.suffix.lower() == ".csv"
+    content = csv_bytes(result) if is_csv else json.dumps(result.to_dict(), allow_nan=False).encode() + b"\n"
     with replacing(check_destination(out)) as file:
         file.write(content)
 

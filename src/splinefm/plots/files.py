@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from splinefm._files import check_destination, replacing
 
 FORMATS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 """Formats of plots by the ending of the file name."""
@@ -34,15 +35,13 @@ def _import_figures() -> Any:
         raise ValueError("plots need matplotlib; to install it: pip install 'splinefm[plots]'") from error
 
 
-def plot_bytes(ax: Any, path: Path) -> bytes:
-    """The figure of an `Axes` as the content of a file, in the format that the file name says."""
+def write_plot(ax: Any, path: Path) -> None:
+    """Write the figure of an `Axes` to a file, in the format that the file name says."""
     kind = FORMATS[path.suffix.lower()]
     # No date and no version: the same model gives the same file.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     metadata["pdf"] = {"CreationDate": None, "Creator": None, "Producer": None}
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
+    with replacing(check_destination(path)) as file, warnings.catch_warnings():
         # Letters that the font lacks are drawn as boxes; a warning for each letter does not help.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        ax.figure.savefig(buffer, format=kind, dpi=150, metadata=metadata[kind])
-    return buffer.getvalue()
+        ax.figure.savefig(file, format=kind, dpi=150, metadata=metadata[kind])
