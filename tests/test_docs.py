@@ -212,8 +212,26 @@ def test_names_of_the_walk_are_defined_where_it_says():
         assert re.search(DEFINED.format(re.escape(last)), code, flags=re.MULTILINE), f"{name} is not in {target}"
 
 
+def test_the_tree_has_every_folder():
+    tree = ARCHITECTURE.read_text().split("```text\n")[1].split("```")[0]
+    package = tree.split("src/splinefm/\n")[1].split("\ntests/")[0]
+    named = set(re.findall(r"^  (\w+)/ ", package, flags=re.MULTILINE))
+    assert named == {path.parent.name for path in (ROOT / "src/splinefm").glob("*/__init__.py")}
+    native = re.findall(r"\b(\w+)/", tree.split("src/splinefm/")[0].removeprefix("cpp/"))
+    assert set(native) == {path.name for path in (ROOT / "cpp").iterdir() if path.is_dir()}
+
+
+def test_files_to_add_things_to_exist():
+    rows = ARCHITECTURE.read_text().split("## Where to add things")[1].split("|---")[-1].splitlines()[1:]
+    found = {path for row in rows for path in re.findall(r"`([\w/.]+/[\w.]*|\w+\.py)`", row)} - {"cli/NAME.py"}
+    assert len(found) > 20
+    for path in found:
+        assert (ROOT / "src/splinefm" / path).exists() or (ROOT / path).exists(), path
+
+
 def test_no_path_of_the_walk_goes_back():
-    order = {"encode": 0, "model": 1, "learn": 2}
+    learning = ("train", "search", "store", "update", "fit", "tuning")
+    order = {"encode": 0, "model": 1} | dict.fromkeys(learning, 2)
     sections = re.split(r"^## ", ARCHITECTURE.read_text(), flags=re.MULTILINE)[1:]
     paths = [re.findall(r"^\d\. .*?(?=^\d\. |\n\n|\Z)", part, flags=re.MULTILINE | re.DOTALL) for part in sections]
     paths = [path for path in paths if path]
