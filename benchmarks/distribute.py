@@ -93,7 +93,7 @@ def _train(processes: Any, features: int, steps: int, rounds: int) -> Measured:
     from splinefm.distribute.model import ParallelModel, first_penalties
     from splinefm.model.optimizers import Group
     from splinefm.train.losses import Loss
-    from splinefm.train.settings import Chunk
+    from splinefm.train.rows import Chunk
 
     slots, y = make_data(steps * BATCH, features)
     layout = slots.layout

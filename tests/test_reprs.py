@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.train.search_records import StudySummary, TrialSummary
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch, StudySummary, TrialSummary
 from support import random_fitted
 
 MOST = 250

@@ -14,7 +14,7 @@ from paper.criteo.data import INTEGERS, LABEL, Parts, largest
 from paper.harness import Json
 from paper.search import search
 from splinefm.train.loop import Diverged
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch
 
 # Values below zero are codes; the file has none below -3.
 NEGATIVE = (-1.0, -2.0, -3.0, "negative")

@@ -17,7 +17,7 @@ from paper.search import search
 from paper.tabular.data import About
 from splinefm.train.loop import Diverged
 from splinefm.train.losses import LossName
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from splinefm.train.fitted import Fitted as Fitted
     from splinefm.train.loop import Diverged as Diverged
     from splinefm.train.losses import Loss as Loss
-    from splinefm.train.settings import Epoch as Epoch
+    from splinefm.train.results import Epoch as Epoch
     from splinefm.train.settings import Training as Training
     from splinefm.tuning.tune import tune as tune
     from splinefm.update.files import update_model as update_model
@@ -123,7 +123,8 @@ _HOME = {
     "train.fitted": "Fitted",
     "train.loop": "Diverged",
     "train.losses": "Loss",
-    "train.settings": "Epoch Training",
+    "train.results": "Epoch",
+    "train.settings": "Training",
     "tuning.tune": "tune",
     "update.files": "update_model",
     "update.guard": "Guard UpdateRefused",

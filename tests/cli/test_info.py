@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.train.search_records import SearchEntry
+from splinefm.train.results import SearchEntry
 
 
 def test_everything_is_told(run, model, fitted):

@@ -45,7 +45,7 @@ from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import predict_scores
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties
-from splinefm.train.settings import Chunk
+from splinefm.train.rows import Chunk
 from splinefm.update.files import DEFAULT_GUARD, update_lock
 from splinefm.update.guard import Guard
 from support import THOROUGH, one_of_each, random_params

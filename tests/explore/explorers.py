@@ -15,7 +15,7 @@ from splinefm.explore.fields import Origin
 from splinefm.explore.making import Explorer
 from splinefm.explore.payload import Items, make_payload
 from splinefm.explore.server import ExploreServer
-from splinefm.train.search_records import SearchEntry
+from splinefm.train.results import SearchEntry
 
 EVIL = "<img src=x onerror=alert(1)>"
 BREAKOUT = "</script><script>alert(2)</script>"

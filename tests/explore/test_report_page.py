@@ -9,8 +9,7 @@ from explorers import FAULTS, visiting
 from reports import BREAKOUT, FORMULA, QUOTES, SCRIPT, shown
 
 from splinefm.explore.report import explain_file
-from splinefm.train.search_records import SearchEntry
-from splinefm.train.settings import Evidence
+from splinefm.train.results import Evidence, SearchEntry
 
 SECTIONS = ("Overview", "Fields", "Importance", "Curves", "Surfaces", "Calibration", "Example rows")
 

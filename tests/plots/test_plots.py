@@ -29,8 +29,7 @@ from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.figures import COLORS
 from splinefm.train.losses import Loss
-from splinefm.train.search_records import StudySummary, TrialSummary
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch, StudySummary, TrialSummary
 from support import random_fitted
 
 N = 600

@@ -20,7 +20,7 @@ from splinefm.search.resolutions import (
     levels_of,
     with_resolutions,
 )
-from splinefm.train.settings import Chunk
+from splinefm.train.rows import Chunk
 from support import examples
 
 ROWS = 3000

@@ -35,8 +35,7 @@ from splinefm.store import model_file as kinds
 from splinefm.store import model_file as modelfile
 from splinefm.store import model_file as restore
 from splinefm.train.losses import Loss
-from splinefm.train.search_records import SearchEntry
-from splinefm.train.settings import RUNS, Epoch
+from splinefm.train.results import RUNS, Epoch, SearchEntry
 from support import examples, random_params
 
 GOLDEN = Path(__file__).parent / "golden"

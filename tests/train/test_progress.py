@@ -15,7 +15,7 @@ import splinefm as sf
 from splinefm.train import progress as module
 from splinefm.train.losses import Loss
 from splinefm.train.progress import Progress
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch
 
 TRAINING = sf.Training(effort="fast", epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.train.remarks import FEWEST, Remark, RemarkKind, find_remarks
-from splinefm.train.settings import Evidence
+from splinefm.train.results import FEWEST, Evidence, Remark, RemarkKind, find_remarks
 
 NO_GAIN, LEAK, OVERFIT = RemarkKind
 

@@ -17,12 +17,12 @@ from splinefm.metrics import logloss, rmse
 from splinefm.train import chunks
 from splinefm.train import loop as passes
 from splinefm.train import penalties as penalties_module
-from splinefm.train import settings as training_module
 from splinefm.train.loop import Diverged, EpochSelector, divergence_advice, make_engine
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.progress import SILENT
-from splinefm.train.settings import Chunk, StopReason
+from splinefm.train.results import StopReason
+from splinefm.train.rows import Chunk
 
 MODELS = [
     sf.FM(k=4),
@@ -227,7 +227,7 @@ def test_a_diverging_epoch_is_not_finished():
         def steps(self, *_):
             return np.array([next(self.losses)])
 
-    chunk = training_module.Chunk(None, np.zeros(3), np.ones(3))
+    chunk = Chunk(None, np.zeros(3), np.ones(3))
     batches = [(chunk, np.arange(3))] * 3
     loss, _, rows, _ = passes._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
     assert np.isnan(loss) and rows == 6

@@ -9,8 +9,8 @@ import splinefm as sf
 from splinefm.plots.training import find_study
 from splinefm.store import model_file as describe
 from splinefm.store import model_file as restore
-from splinefm.train import search_records as module
-from splinefm.train.search_records import StudySummary, TrialSummary
+from splinefm.train import results as module
+from splinefm.train.results import StudySummary, TrialSummary
 
 ROWS = np.random.default_rng(0).normal(size=200)
 TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}

@@ -18,7 +18,7 @@ from splinefm.fit import fitting
 from splinefm.search import race
 from splinefm.search import search as of_fit
 from splinefm.train import chunks as chunks_module
-from splinefm.train.settings import StopReason
+from splinefm.train.results import StopReason
 from splinefm.tuning import trials, tune
 from splinefm.tuning.tune import open_task
 

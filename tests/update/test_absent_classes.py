@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk
+from splinefm.train.rows import Chunk
 from splinefm.update.learner import may_lack_class, shift_for_new_classes
 from support import examples
 

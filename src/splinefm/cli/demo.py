@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from splinefm.model.family import AnyModel
     from splinefm.train.fitted import Fitted
     from splinefm.train.progress import Progress
-    from splinefm.train.settings import Epoch, Training
+    from splinefm.train.results import Epoch
+    from splinefm.train.settings import Training
 
 TRAIN_ROWS, TEST_ROWS, CSV_ROWS = 200_000, 100_000, 20_000
 VALIDATION = 0.1

@@ -14,7 +14,7 @@ from torchrec.streamable import Pipelineable
 from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
 from splinefm.distribute.tables import ShardedTable, key_of
 from splinefm.encode.slots import SlotLayout, Slots, offsets
-from splinefm.train.settings import Chunk
+from splinefm.train.rows import Chunk
 
 
 @dataclass

@@ -17,7 +17,7 @@ from splinefm.distribute.processes import Processes
 from splinefm.distribute.rows import Buffer, Position, Share
 from splinefm.encode.slots import empty_slots
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.train.settings import Chunk
+from splinefm.train.rows import Chunk
 
 # Batches that wait for the model, on each process.
 AHEAD = 4

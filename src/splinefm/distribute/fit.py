@@ -30,8 +30,8 @@ from splinefm.train.loop import settings_for
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import make_groups
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.rows import LabeledTable
-from splinefm.train.settings import Chunk, Training
+from splinefm.train.rows import Chunk, LabeledTable
+from splinefm.train.settings import Training
 from splinefm.train.targets import BALANCED, ClassWeight, balanced_weights, class_weights
 
 

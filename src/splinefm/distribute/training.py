@@ -24,7 +24,9 @@ from splinefm.distribute.processes import Processes, Terminated, Termination
 from splinefm.distribute.rows import ParquetRows, Position, plan_shares
 from splinefm.train.loop import Diverged, divergence_message
 from splinefm.train.progress import Progress
-from splinefm.train.settings import Chunk, Epoch, Run, Training
+from splinefm.train.results import Epoch, Run
+from splinefm.train.rows import Chunk
+from splinefm.train.settings import Training
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
 # rate, its losses were the closest to those of AdamW. See decision 89.

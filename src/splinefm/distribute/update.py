@@ -35,8 +35,9 @@ from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.train.fitted import Fitted
 from splinefm.train.penalties import make_groups
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.rows import ValidationSample, as_share
-from splinefm.train.settings import Chunk, Epoch, Training, seeded
+from splinefm.train.results import Epoch
+from splinefm.train.rows import Chunk, ValidationSample, as_share
+from splinefm.train.settings import Training, seeded
 from splinefm.update.files import DEFAULT_GUARD, UpdateReport, rejected_path, update_lock
 from splinefm.update.guard import EvaluationSums, Guard, LossIncrease, UpdateRefused, Verdict, add_scores, make_verdict
 from splinefm.update.learner import UPDATE_RATE

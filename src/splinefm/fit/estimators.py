@@ -48,8 +48,9 @@ from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
 from splinefm.train.progress import make_progress
+from splinefm.train.results import Epoch, StopReason
 from splinefm.train.rows import LabeledTable
-from splinefm.train.settings import Epoch, StopReason, check_model, check_optional_schema
+from splinefm.train.settings import check_model, check_optional_schema
 from splinefm.train.targets import MAX_CLASSES, ClassWeight, class_weights, is_missing, warn_of_spellings
 from splinefm.update.learner import Learner
 

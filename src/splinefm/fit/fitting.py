@@ -31,15 +31,11 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.loop import rows_of_concurrent_refit, settings_for, train
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
 from splinefm.train.progress import Progress, make_progress
-from splinefm.train.rows import LabeledTable, as_share
-from splinefm.train.search_records import StudySummary
+from splinefm.train.results import Callback, StopReason, StudySummary, TrainingResult
+from splinefm.train.rows import Chunk, LabeledTable, as_share
 from splinefm.train.settings import (
     MODEL_ARGUMENTS,
-    Callback,
-    Chunk,
-    StopReason,
     Training,
-    TrainingResult,
     argument_places,
     check_columns,
     check_model,

@@ -13,8 +13,7 @@ from splinefm.plots.captions import caption, captions
 from splinefm.plots.decorations import GRAY, PALETTE, RED, label_columns, set_ticks
 from splinefm.plots.figures import Axes, make_wide_and_small_panels, use_axes
 from splinefm.train.fitted import Fitted
-from splinefm.train.search_records import StudySummary, Value
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch, StudySummary, Value
 
 # Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.
 _SHOWN = 0.75
@@ -88,7 +87,7 @@ def study(study: object, axes: Sequence[Axes] | None = None) -> list[Axes]:
 
     Examples
     --------
-    >>> from splinefm.train.search_records import StudySummary, TrialSummary
+    >>> from splinefm.train.results import StudySummary, TrialSummary
     >>> trials = [TrialSummary(i, "complete", 1.0 - 0.1 * i, 20, 0.5, (("k", 2**i),)) for i in range(3)]
     >>> axes = study(StudySummary("y", "RMSE", False, 2, tuple(trials)))
     >>> [ax.get_xlabel() for ax in axes]

@@ -15,7 +15,9 @@ from splinefm.model.scores import BatchScorer
 from splinefm.search.screening import ALONE, Folds, code_column, explained, read_values, spread_rows
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk, Evidence, Training, seeded
+from splinefm.train.results import Evidence
+from splinefm.train.rows import Chunk
+from splinefm.train.settings import Training, seeded
 
 # Which columns explain something alone: the order in which a wide table may lose the others.
 

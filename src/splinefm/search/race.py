@@ -18,8 +18,9 @@ from splinefm.search.setting import Setting, seconds_of_fit
 from splinefm.train.chunks import Chunks, join_chunks, take_rows
 from splinefm.train.loop import Diverged, settings_for, train
 from splinefm.train.progress import Progress
-from splinefm.train.rows import row_randoms
-from splinefm.train.settings import Chunk, Training, TrainingResult
+from splinefm.train.results import TrainingResult
+from splinefm.train.rows import Chunk, row_randoms
+from splinefm.train.settings import Training
 from splinefm.train.targets import mean_and_error
 
 # Encoded parts of the rows that are kept for the next fit.

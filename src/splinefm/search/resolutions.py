@@ -21,7 +21,8 @@ from splinefm.model.scores import predict_scores
 from splinefm.search.screening import spread_rows
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk, Training
+from splinefm.train.rows import Chunk
+from splinefm.train.settings import Training
 
 Resolutions = Mapping[str, tuple[int, ...]]
 

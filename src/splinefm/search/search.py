@@ -39,8 +39,8 @@ from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, free_bases, names_
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.search_records import SearchEntry
-from splinefm.train.settings import L2, SMOOTHNESS, Training, TrainingResult, l2_strength, penalty_strength
+from splinefm.train.results import SearchEntry, TrainingResult
+from splinefm.train.settings import L2, SMOOTHNESS, Training, l2_strength, penalty_strength
 
 # Below, single parts of the rows do not tell settings apart; above, a default fit takes long enough.
 MIN_ROWS, MAX_ROWS = 1_000, 1_000_000

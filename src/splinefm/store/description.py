@@ -14,8 +14,7 @@ from splinefm.store.model_file import load, setting_types
 from splinefm.store.sharded import Manifest, count_parameters, is_sharded
 from splinefm.store.sharded_model import ShardedModel
 from splinefm.train.fitted import Fitted
-from splinefm.train.search_records import StudySummary
-from splinefm.train.settings import best_epoch
+from splinefm.train.results import StudySummary, best_epoch
 from splinefm.train.targets import Label, listed
 
 

@@ -48,8 +48,8 @@ from splinefm.store.container import (
 )
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
-from splinefm.train.search_records import SearchEntry, StudySummary, TrialSummary
-from splinefm.train.settings import Epoch, Evidence, Run, Training
+from splinefm.train.results import Epoch, Evidence, Run, SearchEntry, StudySummary, TrialSummary
+from splinefm.train.settings import Training
 
 # The classes that a model file can name, and their settings with types.
 

@@ -22,6 +22,7 @@ from splinefm.train.progress import SILENT, Progress
 from splinefm.train.rows import (
     MAX_VALIDATION_ROWS,
     STREAM_ROWS,
+    Chunk,
     LabeledTable,
     ValidationSample,
     as_share,
@@ -31,7 +32,7 @@ from splinefm.train.rows import (
     sample_validation,
     without_dictionaries,
 )
-from splinefm.train.settings import Chunk, Training, seeded
+from splinefm.train.settings import Training, seeded
 from splinefm.train.target_summary import TargetSummary
 from splinefm.train.targets import ClassWeight
 

@@ -21,9 +21,8 @@ from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import params_of
 from splinefm.model.scores import BatchScorer
 from splinefm.train.losses import Loss
-from splinefm.train.remarks import Remark, find_remarks
-from splinefm.train.search_records import SearchEntry, StudySummary
-from splinefm.train.settings import SAMPLED, Epoch, Evidence, Training, best_epoch
+from splinefm.train.results import SAMPLED, Epoch, Evidence, Remark, SearchEntry, StudySummary, best_epoch, find_remarks
+from splinefm.train.settings import Training
 from splinefm.train.targets import Classes, Label, listed
 
 if TYPE_CHECKING:

@@ -26,22 +26,9 @@ from splinefm.train.chunks import Chunks
 from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties, make_groups, unsmoothed_fields
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.settings import (
-    L2,
-    RUNS,
-    SMOOTHNESS,
-    Callback,
-    Chunk,
-    Epoch,
-    Evidence,
-    Penalty,
-    Run,
-    StopReason,
-    Training,
-    TrainingResult,
-    penalties_by_field,
-    seeded,
-)
+from splinefm.train.results import RUNS, Callback, Epoch, Evidence, Run, StopReason, TrainingResult
+from splinefm.train.rows import Chunk
+from splinefm.train.settings import L2, SMOOTHNESS, Penalty, Training, penalties_by_field, seeded
 from splinefm.train.targets import mean_and_error
 
 # What to say about a run that diverged.

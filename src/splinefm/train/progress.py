@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from splinefm.train.settings import Epoch
+    from splinefm.train.results import Epoch
 
 # Seconds until a stage is shown, and seconds between two lines of a log.
 SHOW_AFTER, LOG_INTERVAL = 1.0, 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.train.losses import Loss
-from splinefm.train.settings import Chunk, Training, seeded
+from splinefm.train.settings import Training, seeded
 from splinefm.train.targets import (
     BALANCED,
     SMALLEST_TOTAL,
@@ -39,6 +40,14 @@ from splinefm.train.targets import (
 
 STREAM_ROWS = 131_072
 """Rows per chunk of a table that is streamed."""
+
+
+class Chunk(NamedTuple):
+    """Encoded rows with targets and sample weights."""
+
+    slots: Slots
+    y: FloatArray
+    sample_weight: FloatArray
 
 
 @dataclass(frozen=True)

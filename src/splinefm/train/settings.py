@@ -6,21 +6,17 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from splinefm._arrays import FloatArray
 from splinefm._checks import check_column_name, check_kind, check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.schema import check_schema
-from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
 from splinefm.model.engine import EngineName, check_engine
 from splinefm.model.family import AnyModel
-from splinefm.model.family.contract import Params
 from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.parameters import pace_of
 
@@ -69,60 +65,6 @@ def penalty_by_field(penalty: Penalty, names: Sequence[str]) -> list[float]:
 def round_setting(value: float) -> float:
     """Return a number with three digits: users read it in `fitted.training`."""
     return float(f"{value:.3g}")
-
-
-# Evidence: what the held-out rows tell of the best epoch, besides its loss.
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What was measured at the best epoch; all losses are means per row.
-
-    Parameters
-    ----------
-    rows : int
-        Number of held-out rows.
-    training_loss : float
-        Loss of the training rows, each measured before the model learned from it.
-    loss, error : float
-        Loss of the held-out rows, and its standard error.
-    constant, gain_error : float
-        Their loss with the best constant score, and the standard error of what the model gains on it.
-    floor : float
-        Their loss with perfect predictions.
-    column, column_share : str and float
-        The column that explains most by itself, and its share of what the constant leaves. It is looked for only if
-        the model explains nearly everything; otherwise the name is empty.
-    """
-
-    rows: int
-    training_loss: float
-    loss: float
-    error: float
-    constant: float
-    gain_error: float
-    floor: float = 0.0
-    column: str = ""
-    column_share: float = 0.0
-
-    @property
-    def gain(self) -> float:
-        """How much lower the loss of the held-out rows is than with the best constant score."""
-        return self.constant - self.loss
-
-    @property
-    def share(self) -> float:
-        """The share of what the constant leaves that the model explains in the held-out rows."""
-        return self._share(self.loss)
-
-    @property
-    def training_share(self) -> float:
-        """The same for the loss of the training rows."""
-        return self._share(self.training_loss)
-
-    def _share(self, loss: float) -> float:
-        left = self.constant - self.floor
-        return (self.constant - loss) / left if left > 0.0 else 0.0
 
 
 # Defaults of training that follow from the number of rows of a table.
@@ -284,109 +226,6 @@ Crosses = Literal["auto"] | int | None
 Effort = Literal["fast", "default", "best"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Patience = Literal["auto"] | int | None
-
-
-class StopReason(Enum):
-    """Why a fit ended before its time: a callback asked for it, such as that of a time limit, or the user."""
-
-    CALLBACK = "callback"
-    INTERRUPT = "Ctrl-C"
-
-
-class TrainingResult(NamedTuple):
-    """The result of one run: the best parameters, and the history.
-
-    `last_tied_epoch` is the last epoch whose validation loss cannot be told from the best one. `stop` is the reason if
-    the run, or the one after it, was stopped; `kept` then says which model there is. `refit_params` are the parameters
-    after the last tied epoch of a run on all rows, if there was one at the same time. `evidence` is what the validation
-    rows tell of the best epoch, if there are any.
-    """
-
-    params: Params
-    history: list[Epoch]
-    last_tied_epoch: int
-    stop: StopReason | None = None
-    kept: str = ""
-    refit_params: Params | None = None
-    evidence: Evidence | None = None
-
-    def stopped_in_refit(self, stop: StopReason) -> TrainingResult:
-        """Return this result as that of a fit whose run on all rows was stopped."""
-        return self._replace(stop=stop, kept=f"the model of the {RUNS[self.history[-1].run]} is kept")
-
-
-class Chunk(NamedTuple):
-    """Encoded rows with targets and sample weights."""
-
-    slots: Slots
-    y: FloatArray
-    sample_weight: FloatArray
-
-
-Run = Literal["first", "search", "all rows", "update"]
-RUNS: dict[Run, str] = {
-    "first": "first run",
-    "search": "search",
-    "all rows": "run on all rows",
-    "update": "update",
-}
-# Runs on a part of the training rows, of which there is a model if the user stopped the fit. Files of versions before
-# 0.2 have "half".
-SAMPLED = ("search", "half")
-
-
-class Epoch(NamedTuple):
-    """The measurements of one epoch: an entry of the history, and the argument of callbacks.
-
-    Parameters
-    ----------
-    epoch : int
-        Number of the epoch, counted from 1 in every run; updates continue the numbers of the fit.
-    train_loss : float
-        Mean loss of the training rows, each measured before the model learned from it.
-    validation_loss : float
-        Mean loss of the validation rows after the epoch; NaN without validation rows.
-    learning_rate : float
-        Learning rate of the last step.
-    rows_per_second : float
-        Training speed of this run; another one may take place at the same time.
-    seconds : float
-        Time since the run began; with updates, the time of all of them is added.
-    run : {"first", "search", "all rows", "update"}
-        The run of the fit: the first one on all training rows, whose validation rows choose the best epoch, or the last
-        one on all rows; "search" if the user stopped the search, and the model is that of a sample of the rows;
-        "update" for a `partial_fit`.
-
-    Examples
-    --------
-    >>> import splinefm as sf
-    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "click": [0, 0, 1, 1] * 50}
-    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
-    >>> [(epoch.epoch, epoch.run) for epoch in fitted.history]
-    [(1, 'first'), (2, 'first')]
-    """
-
-    epoch: int
-    train_loss: float
-    validation_loss: float
-    learning_rate: float
-    rows_per_second: float
-    seconds: float
-    run: Run = "first"
-
-
-Callback = Callable[[Epoch], object]
-
-
-def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
-    """Return the epoch whose parameters were kept: the best by validation loss, or the last.
-
-    Updates are judged by other rows, and do not count.
-    """
-    measured = [epoch for epoch in history if epoch.run != "update" and not math.isnan(epoch.validation_loss)]
-    if measured:
-        return min(measured, key=lambda epoch: epoch.validation_loss)
-    return history[-1] if history else None
 
 
 @explain_unknown({**MODEL_ARGUMENTS, "random_state": "seed={}", "n_jobs": "threads={}"})

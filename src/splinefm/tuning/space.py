@@ -20,7 +20,7 @@ from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
 from splinefm.encode.transforms.transform import Transform
 from splinefm.model.family import AnyModel
 from splinefm.search.setting import INFERRED, Setting, names_of_columns, smallest_penalty
-from splinefm.train.search_records import Value
+from splinefm.train.results import Value
 from splinefm.train.settings import Penalty, Training, penalties_by_field
 
 

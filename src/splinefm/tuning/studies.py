@@ -35,8 +35,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from splinefm.train.loop import Diverged
 from splinefm.train.progress import Progress
-from splinefm.train.search_records import StudySummary, TrialSummary, Value, limited, show_storage
-from splinefm.train.settings import Epoch
+from splinefm.train.results import Epoch, StudySummary, TrialSummary, Value, limited, show_storage
 from splinefm.tuning.space import Range
 from splinefm.tuning.trials import Experiment
 

@@ -30,7 +30,8 @@ from splinefm.train.chunks import MEMORY_BYTES, Chunks, prepare_chunks
 from splinefm.train.loop import settings_for, train
 from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT, Progress
-from splinefm.train.settings import Epoch, StopReason, TrainingResult, penalties_by_field
+from splinefm.train.results import Epoch, StopReason, TrainingResult
+from splinefm.train.settings import penalties_by_field
 from splinefm.tuning.space import OF_FIELDS, OF_TRAINING, Space
 
 # The base of a study: the setting that a fit finds, and its form in the storage.

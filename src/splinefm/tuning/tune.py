@@ -19,8 +19,8 @@ from splinefm.fit.inputs import Labels, check_one_target
 from splinefm.fit.parameters import draw_seed
 from splinefm.search.search import SearchResult
 from splinefm.train.progress import make_progress
-from splinefm.train.search_records import StudySummary, Value, show_storage
-from splinefm.train.settings import StopReason, explain_unknown
+from splinefm.train.results import StopReason, StudySummary, Value, show_storage
+from splinefm.train.settings import explain_unknown
 from splinefm.tuning.space import merge_spaces
 from splinefm.tuning.trials import Experiment, StartingPoint, settings_of_estimator
 

@@ -28,8 +28,9 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.train.losses import SMALLEST, Loss, find_root
 from splinefm.train.penalties import AdaptivePenalties, make_groups
-from splinefm.train.rows import STREAM_ROWS, LabeledTable, ValidationSample
-from splinefm.train.settings import Chunk, Epoch, Training, check_columns, check_training, seeded
+from splinefm.train.results import Epoch
+from splinefm.train.rows import STREAM_ROWS, Chunk, LabeledTable, ValidationSample
+from splinefm.train.settings import Training, check_columns, check_training, seeded
 from splinefm.train.targets import check_total_weight
 from splinefm.update.guard import Guard, GuardedUpdate, UpdateRefused, Verdict
 from splinefm.update.state import PENALTIES, LearnerState, find_state, saving_state
