@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     # Formulas and engines.
     Mutant(
-        "model/workspace.py",
+        "model/optimizers.py",
         "[group.l2 if group.l2_third is None else group.l2_third for group in flat]",
         "[group.l2 for group in flat]",
         "tests/model/test_engine.py -k own_l2",
@@ -174,7 +174,7 @@ MUTANTS = [
         "tests/export/test_scorer_file.py",
     ),
     Mutant(
-        "export/bin_edges.py",
+        "export/bins.py",
         "breaks, rows * (n_ordinary / rows.sum())",
         "breaks, rows",
         "tests/export/test_discretize.py",

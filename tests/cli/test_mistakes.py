@@ -239,7 +239,7 @@ def test_errors_of_memory_and_of_arrow_are_messages(place, run, monkeypatch, err
 
 def test_a_package_that_is_not_installed_is_a_message(place, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for name in ("splinefm.export.onnx.graph", "splinefm.export.onnx.numbers", "splinefm.export.onnx.model"):
+    for name in ("splinefm.export.onnx.graph", "splinefm.export.onnx.fields", "splinefm.export.onnx.model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     message = run("export", "model.sfm", "--to", "onnx", "--out", "m.onnx", code=1).stderr
     assert message.startswith("splinefm: ") and "pip install" in message

@@ -17,8 +17,7 @@ from splinefm.encode.transforms.families import FAMILIES
 from splinefm.export.onnx import graph as onnx_graph
 from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
-from splinefm.export.onnx.pieces import count_up_to, pieces_of
-from splinefm.export.onnx.transforms import to_unit
+from splinefm.export.onnx.transforms import count_up_to, pieces_of, to_unit
 from splinefm.model.family.formula import formula_scores
 from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_classes, random_fitted

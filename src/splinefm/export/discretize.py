@@ -28,8 +28,19 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Provenance
 from splinefm.encode.tables.open import open_table
-from splinefm.export.bin_edges import MAX_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
-from splinefm.export.targets import Target, every_target, is_cross, number_at, targets_named
+from splinefm.export.bins import (
+    MAX_BINS,
+    Spacing,
+    Target,
+    adaptive_bins,
+    every_target,
+    given_bins,
+    is_cross,
+    number_at,
+    spaced_bins,
+    targets_named,
+    training_rows,
+)
 from splinefm.train.fitted import Fitted
 
 MAX_FEATURES = 4_000_000

@@ -42,8 +42,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
-from splinefm.export.cross_tables import describe_hash
-from splinefm.export.links import link_formula
+from splinefm.export.tables import describe_hash
 from splinefm.model.family.contract import through
 from splinefm.store.container import stream_digest
 from splinefm.train.fitted import Fitted
@@ -285,7 +284,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
         "prediction": {
             "loss": loss.name,
             **loss.parameters,
-            "formula": link_formula(loss),
+            "formula": loss.link_formula(),
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,

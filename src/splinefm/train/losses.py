@@ -44,6 +44,14 @@ def from_score(link: Link, score: FloatArray) -> FloatArray:
     return np.exp(np.minimum(score, 700.0)) if link == "log" else np.asarray(score)
 
 
+_LINK_FORMULAS = {
+    "logistic": "1 / (1 + exp(-score))",
+    "identity": "center + scale * score",
+    "log": "scale * exp(score)",
+    "softmax": "exp(score) / sum of exp(scores of all classes)",
+}
+
+
 def softmax(score: FloatArray) -> FloatArray:
     """Return exp(s_c) / Σ exp(s), the probabilities of classes, for scores of shape (n, classes).
 
@@ -533,6 +541,19 @@ class Loss:
         It is softmax for the scores of all classes. One class alone has the link of its score, the identity.
         """
         return FORMULAS[self.name].link if self.of_class is None else "identity"
+
+    def link_formula(self, *, numbers: bool = False) -> str:
+        """Return the formula of a prediction, with the names of `center` and `scale` or with their numbers.
+
+        Examples
+        --------
+        >>> Loss("squared").link_formula(), Loss("gamma", scale=2.5).link_formula(numbers=True)
+        ('center + scale * score', '2.5 * exp(score)')
+        """
+        formula = _LINK_FORMULAS[self.link]
+        if numbers:
+            formula = formula.replace("center", repr(float(self.center))).replace("scale", repr(float(self.scale)))
+        return formula
 
     @property
     def predicts_mean(self) -> bool:

@@ -19,8 +19,7 @@ from splinefm.encode.bases.polynomials import PolynomialWindow, spline_window
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.pieces import raw_edges
-from splinefm.export.onnx.pieces import count_up_to
-from splinefm.export.onnx.transforms import no_counterpart, to_unit
+from splinefm.export.onnx.transforms import count_up_to, no_counterpart, to_unit
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph, Operand

@@ -15,7 +15,6 @@ from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Single
-from splinefm.export.links import link_formula
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
 from splinefm.train.fitted import Fitted
@@ -239,7 +238,7 @@ def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInp
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
         "splinefm.loss_parameters": json.dumps(loss.parameters),
-        "splinefm.link": link_formula(loss, numbers=True),
+        "splinefm.link": loss.link_formula(numbers=True),
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
         **({} if loss.of_class is None else {"splinefm.of_class": str(loss.of_class)}),
     }
