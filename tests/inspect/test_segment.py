@@ -527,7 +527,7 @@ def test_categories_that_the_model_does_not_know_are_named():
     message = str(caught[0].message)
     assert "'c' has no category 'rde'; nearest: 'red'" in message and "'tags' has no category 'z'" in message
     assert (
-        message.endswith("the view is that of rare and unseen ones")
+        message.endswith("the view shows rare and unseen categories")
         and caught[0].filename == __file__
         and len(caught) == 1
     )

@@ -17,7 +17,7 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.inspect.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
+from splinefm.inspect.values import BAR, Value, category_counts, no_category, value_text, vocabulary_names
 from splinefm.train.fitted import Fitted
 
 MAX_EACH, MAX_SEGMENTS = 12, 24
@@ -48,7 +48,7 @@ class Segments:
         """The values in which each segment differs from the others, such as "country=US"; all for a single segment."""
         first = self.rows[0]
         shown = [name for name in first if len(self.rows) == 1 or any(row[name] != first[name] for row in self.rows)]
-        return [", ".join(f"{name}={text_of(row[name])}" for name in shown) for row in self.rows]
+        return [", ".join(f"{name}={value_text(row[name])}" for name in shown) for row in self.rows]
 
     def columns(self, schema: Schema) -> dict[str, pa.Array]:
         """The segments as a table."""

@@ -290,9 +290,9 @@ def csv_bytes(result: ViewResult) -> bytes:
 
 
 def _lines(values: dict[str, Any]) -> Iterator[list[Any]]:
-    from splinefm.inspect.values import text_of
+    from splinefm.inspect.values import value_text
 
-    row = [text_of(value) if isinstance(value, list) else value for value in values["segment"].values()]
+    row = [value_text(value) if isinstance(value, list) else value for value in values["segment"].values()]
     results = [values[name] for name in ("scores", "predictions") if name in values]
     if "y" in values:
         for i, x in enumerate(values["x"]):
@@ -380,7 +380,7 @@ def _side_texts(result: ViewResult, side: int, values: Sequence[Any]) -> list[st
     """Values of one of the fields that vary, as text."""
     from splinefm.encode.fields.numerical import Numerical
     from splinefm.inspect.axes import axis_format
-    from splinefm.inspect.values import source_field, text_of
+    from splinefm.inspect.values import source_field, value_text
 
     item = source_field(result.fitted, result.along[side])
-    return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]
+    return axis_format(item).texts(values) if isinstance(item, Numerical) else [value_text(value) for value in values]

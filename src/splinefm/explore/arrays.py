@@ -83,7 +83,7 @@ def json_number(value: float) -> float | str | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptFeatures:
     """What is left of a field.
 
     Parameters
@@ -106,7 +106,7 @@ class Kept:
         return len(self.members) < self.total
 
 
-def keep_features(fitted: Fitted, most: int, slots: Sequence[Slots]) -> list[Kept]:
+def keep_features(fitted: Fitted, most: int, slots: Sequence[Slots]) -> list[KeptFeatures]:
     """What is kept of each field so that about `most` features are left, and all those that occur in `slots`."""
     fields, counts = fitted.encoder.fields, fitted.encoder.feature_counts
     sizes = [item.n_categories for item in fields]
@@ -139,12 +139,12 @@ def _needed(item: AnyField, used: BoolArray, total: int) -> BoolArray:
     return np.asarray(used[first : first + total * cost].reshape(total, cost).any(axis=1))
 
 
-def _kept(item: AnyField, members: IndexArray) -> Kept:
+def _kept(item: AnyField, members: IndexArray) -> KeptFeatures:
     total, first, cost = item.n_categories, item.n_tokens, item.features_per_category
     n_features = item.layout.n_features
     own = (first + members[:, None] * cost + np.arange(cost)).ravel()
     others: Any = np.concatenate([np.arange(first), np.arange(first + total * cost, n_features)])
-    return Kept(members.astype(np.intp), total, np.sort(np.concatenate([others, own])).astype(np.intp))
+    return KeptFeatures(members.astype(np.intp), total, np.sort(np.concatenate([others, own])).astype(np.intp))
 
 
 def _used(fitted: Fitted, slots: Sequence[Slots]) -> list[BoolArray]:

@@ -22,7 +22,7 @@ from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.pieces import transform_pieces
-from splinefm.explore.arrays import Buffers, Kept, json_number
+from splinefm.explore.arrays import Buffers, KeptFeatures, json_number
 from splinefm.inspect.axes import axis_format
 from splinefm.inspect.values import effect_unit
 from splinefm.store.description import describe_search, predicted_thing
@@ -157,7 +157,7 @@ _STEPS = 512  # of a transform that has no pieces
 
 
 def describe_columns(
-    fitted: Fitted, sources: Sources, kept: list[Kept], table: pa.Table, buffers: Buffers
+    fitted: Fitted, sources: Sources, kept: list[KeptFeatures], table: pa.Table, buffers: Buffers
 ) -> list[dict[str, Any]]:
     """The sources of a model's values, in order: what has a slider or a menu."""
     encoder = fitted.encoder
@@ -262,7 +262,7 @@ def _starvation(shares: BasisStarvation, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _categorical(item: Any, kept: Kept | None, counts: FloatArray | None) -> dict[str, Any]:
+def _categorical(item: Any, kept: KeptFeatures | None, counts: FloatArray | None) -> dict[str, Any]:
     members = np.arange(len(item.vocabulary or ())) if kept is None else kept.members
     names = [] if item.vocabulary is None else item.vocabulary.names.take(pa.array(members)).to_pylist()
     first = item.elements.n_tokens
@@ -299,7 +299,7 @@ def plan_fields(fitted: Fitted) -> list[Plan]:
 
 
 def describe_plan(
-    plan: Plan, kept: Kept, first: int, sources: list[int], buffers: Buffers, name: str
+    plan: Plan, kept: KeptFeatures, first: int, sources: list[int], buffers: Buffers, name: str
 ) -> dict[str, Any]:
     """A field, or a part of a cross, whose first feature in the page is `first`.
 
@@ -307,7 +307,7 @@ def describe_plan(
     ----------
     plan : Plan
         How the field reads rows.
-    kept : Kept
+    kept : KeptFeatures
         What is left of it.
     first : int
         Its first feature in the page.
@@ -384,7 +384,7 @@ def _names(plan: NamesPlan, members: IndexArray) -> dict[str, Any]:
     }
 
 
-def _cross(plan: CrossPlan, kept: Kept, sources: list[int], buffers: Buffers, name: str) -> dict[str, Any]:
+def _cross(plan: CrossPlan, kept: KeptFeatures, sources: list[int], buffers: Buffers, name: str) -> dict[str, Any]:
     item = plan.item
     cells = plan.cells[kept.members] if item.cells is not None else plan.cells
     parts: list[dict[str, Any]] = []
@@ -395,7 +395,7 @@ def _cross(plan: CrossPlan, kept: Kept, sources: list[int], buffers: Buffers, na
             members = np.arange(len(part.item.vocabulary or ()))
             if kept.is_cut:  # names of combinations that are left
                 cells, members = _with_fewer_names(cells, column, part.item.n_tokens)
-        own = Kept(members, len(members), members)
+        own = KeptFeatures(members, len(members), members)
         parts.append(describe_plan(part, own, 0, [sources[i]], buffers, f"{name}: part {i}"))
     return {
         "kind": "cross",

@@ -82,7 +82,7 @@ class Explorer:
     index: ItemIndex | None = None
 
     def page(self, rank_address: str | None = None) -> str:
-        """Render the page; without the address of a server, as a file that asks nobody."""
+        """Render the page; without the address of a server, as a file that makes no requests."""
         about = describe_page(self.fitted, self.origin, self._ranking(rank_address))
         return render_explorer(self.payload, about, connects=rank_address is not None)
 

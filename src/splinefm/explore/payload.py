@@ -16,7 +16,7 @@ from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import open_table
-from splinefm.explore.arrays import Buffers, Kept, describe_rows, describe_values, encode_array, keep_features
+from splinefm.explore.arrays import Buffers, KeptFeatures, describe_rows, describe_values, encode_array, keep_features
 from splinefm.explore.fields import describe_columns, describe_plan, plan_fields
 from splinefm.inspect.importance import Importance, importance
 from splinefm.inspect.rows import read_rows, spaced_rows
@@ -361,7 +361,7 @@ def _decoded(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def _features(fitted: Fitted, kept: list[Kept]) -> IndexArray:
+def _features(fitted: Fitted, kept: list[KeptFeatures]) -> IndexArray:
     firsts = fitted.encoder.layout.feature_ptr[:-1]
     return np.concatenate([first + part.features for first, part in zip(firsts, kept, strict=True)])
 

@@ -167,7 +167,10 @@ def _describe_curve(explanation: Explanation, effect: Effect) -> dict[str, Any]:
         if view.known_values is None:
             ordinary = split_tokens(item, column_values(fitted, explanation.survey.sample, effect.names[0]))[0]  # type: ignore[arg-type]
             finer = RawAxis.of([view.field], ordinary).grid([view.field])
-            found |= {"x": _rounded(finer), "y": _rounded(shown_numbers(both_scales(view.loss, view(finer))))}
+            found |= {
+                "x": _rounded(finer),
+                "y": _rounded(shown_numbers(both_scales(view.loss, view(finer)))),
+            }
         for which in ("maximum", "minimum"):
             if values[which] and values[which]["at"] is not None:
                 text = extremum_text(fitted, values, which, 3)

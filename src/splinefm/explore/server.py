@@ -27,7 +27,7 @@ _HEADERS = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not answered: the status, and why."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class ExploreServer(ThreadingHTTPServer):
-    """Serves the page of one model at an address that nobody can guess.
+    """Serves the page of one model at an address that cannot be guessed.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class ExploreServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> set[str]:
-        """What a browser on this machine calls the server; another name is that of a page that was rebound to it."""
+        """What a browser on this machine calls the server; other names belong to pages that were rebound to it."""
         return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     @property
@@ -65,7 +65,7 @@ class ExploreServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that leaves early is no news."""
+        """Ignore browsers that leave early."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -89,22 +89,22 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check()
             self._send(HTTPStatus.OK, *make())
-        except Refused as error:
+        except RequestRefused as error:
             self.close_connection = True  # a body may be left unread
             self._send(error.status, json.dumps({"detail": error.detail}).encode(), "application/json")
 
     def _check(self) -> None:
         """Raise unless the request comes from a page of this server, or from its user."""
         if self.headers.get("Host") not in self.server.hosts:
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this server answers its own address only")
+            raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, "this server answers its own address only")
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
-            raise Refused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
         given = (self.path.partition("?")[0] + "/").split("/")[1]
         if not secrets.compare_digest(given.encode(), self.server.token.encode()):
-            raise Refused(HTTPStatus.NOT_FOUND, "open the address that splinefm explore printed")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "open the address that splinefm explore printed")
 
     @property
     def _route(self) -> str:
@@ -112,25 +112,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _get(self) -> tuple[bytes, str]:
         if self._route != "/":
-            raise Refused(HTTPStatus.NOT_FOUND, "there is one page, whose address ends with a slash")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "there is one page, whose address ends with a slash")
         return self.server.page, "text/html; charset=utf-8"
 
     def _post(self) -> tuple[bytes, str]:
         if self._route != f"/{RANK}" or self.server.index is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "nothing takes a body here")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "nothing takes a body here")
         if self.headers.get_content_type() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON")
+            raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON")
         found = _rank(self.server.index, self._body())
         return json.dumps(found).encode(), "application/json"
 
     def _body(self) -> Any:
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or int(length) > _MAX_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {_MAX_BYTES:,} bytes, and say how many")
+            raise RequestRefused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {_MAX_BYTES:,} bytes, and say how many"
+            )
         try:
             return json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -147,15 +149,15 @@ class _Handler(BaseHTTPRequestHandler):
 def _rank(index: ItemIndex, body: Any) -> dict[str, Any]:
     """The best items for a context: {"context": {...}, "k": 20}."""
     if not isinstance(body, dict) or not isinstance(body.get("context"), dict):
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "send a context, an object")
+        raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "send a context, an object")
     k = body.get("k", 20)
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MAX_ITEMS:
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"k must be between 1 and {_MAX_ITEMS:,}")
+        raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, f"k must be between 1 and {_MAX_ITEMS:,}")
     context = {name: body["context"].get(name) for name in index.context_columns}
     try:
         index.check_context(context)
         ids, scores = index.top_k(context, k)
     except (ValueError, TypeError) as error:
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+        raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
     predictions = index.fitted.loss.predict(scores.astype(np.float64))
     return {"ids": ids.tolist(), "scores": scores.tolist(), "predictions": predictions.tolist()}

@@ -24,8 +24,7 @@ from splinefm.encode.transforms.bestfit import BestFitCDF
 
 # Numbers that stand by themselves: days of the week, and values that a cross reads as categories.
 #
-# Between two such numbers there is nothing to show. The score there is that of a value the model has not met: a cross
-# has no feature for it.
+# Between two such numbers there is nothing to show: a cross has no feature for values that training did not have.
 
 
 def known_values(item: Single, parts: Iterable[Part] = ()) -> FloatArray | None:
@@ -496,10 +495,10 @@ class RawAxis:
 
     def _ordinary(self, fields: Sequence[Numerical], x: FloatArray) -> FloatArray:
         """The values without special ones: those move to a neighbor, or are left out if that is special too."""
-        beside = x
+        neighbor = x
         for step in (np.inf, -np.inf):
-            beside = np.where(_special(fields, beside), np.nextafter(x, step), beside)
-        kept: FloatArray = np.unique(beside[~_special(fields, beside)])
+            neighbor = np.where(_special(fields, neighbor), np.nextafter(x, step), neighbor)
+        kept: FloatArray = np.unique(neighbor[~_special(fields, neighbor)])
         return kept
 
     def _symlog_ticks(self, most: int) -> FloatArray:

@@ -1,9 +1,9 @@
 """The vectors of a cross with some of its columns from an explained row and the others from a row of the background.
 
 For a coalition A of the columns of a cross, its *state* is S^A(row, b): its vector with these columns taken from the
-explained row and the others from row b of the background. The states of everyone and of no one are the vectors of the
-row and of the background. Those between them depend on both the row and b. They are linear in the functions of the
-row's numbers, S^A(row, b) = Σ_a weight_a(row) U_a(b), so that it takes as many encodings of the background as there are
+explained row and the others from row b of the background. The states of the full and of the empty coalition are the
+vectors of the row and of the background. Mixed states depend on both, and are linear in the functions of the row's
+numbers, S^A(row, b) = Σ_a weight_a(row) U_a(b), so that it takes as many encodings of the background as there are
 *atoms* a: combinations of categories that rows have with all basis functions of the cross, or the rows themselves if
 they are fewer.
 """
@@ -39,11 +39,11 @@ from splinefm.inspect.terms import (
     UnitVectors,
     field_vectors,
     join,
-    mixed,
+    mixed_coalitions,
     pair_part,
+    player_sums,
     product_share,
     size,
-    sums_of,
 )
 from splinefm.model.family.contract import Params
 from splinefm.train.fitted import Fitted
@@ -90,10 +90,10 @@ class CrossVectors:
 
     def states(self, rows: Positions, background: Positions, theirs: list[FloatArray]) -> States:
         """All states of some rows; `theirs` are the vectors of the background."""
-        between = {one: self._between(rows, background, one) for one in mixed(len(self.players))}
-        return States(self, self.gather(rows), theirs, between)
+        mixed_states = {one: self._mixed_state(rows, background, one) for one in mixed_coalitions(len(self.players))}
+        return States(self, self.gather(rows), theirs, mixed_states)
 
-    def _between(self, rows: Positions, background: Positions, coalition: int) -> Between:
+    def _mixed_state(self, rows: Positions, background: Positions, coalition: int) -> MixedState:
         """Vectors with the columns of a coalition from rows, the others from the background."""
         inside = [i for i, position in enumerate(self.parts) if coalition >> position & 1]
         outside = [position_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
@@ -106,10 +106,10 @@ class CrossVectors:
         layout = SlotLayout((FieldLayout(self.item.name, self.item.layout.n_features, widths, (0,) * len(widths)),))
         slots = Slots(features, weights.astype(np.float32), layout)
         vectors = [values.reshape(n, n_others, -1) for values in self._gather(slots)]
-        return Between(index, weight, vectors)
+        return MixedState(index, weight, vectors)
 
     def _atoms(self, rows: Positions, parts: list[int]) -> tuple[list[PartGroup], IndexArray, FloatArray]:
-        """Atoms, one per row of groups, and those of each row with their weights.
+        """Atoms, one per row of groups, and the atoms of each row with their weights.
 
         These are combinations of categories and functions, or the distinct rows themselves if they are fewer.
         """
@@ -139,7 +139,7 @@ class CrossVectors:
 
 
 def _distinct(rows: Positions, parts: list[int]) -> tuple[list[Array], IndexArray]:
-    """Distinct positions of some parts, and the number of those of each row."""
+    """Distinct positions of some parts, and the number of the ones of each row."""
     if not parts:
         return [], np.zeros(len(rows[0]), np.intp)
     given = np.stack([rows[i].astype(np.float64) for i in parts], axis=1)
@@ -148,14 +148,14 @@ def _distinct(rows: Positions, parts: list[int]) -> tuple[list[Array], IndexArra
 
 
 @dataclass(frozen=True, eq=False)
-class Between:
-    """A state that is neither that of everyone nor that of no one."""
+class MixedState:
+    """The state of a coalition that is neither empty nor full."""
 
     index: IndexArray  # (n, atoms of a row)
     weight: FloatArray  # of these atoms
     vectors: list[FloatArray]  # U for each table: (atoms, rows of the background, coordinates)
 
-    def product(self, others: FloatArray, other: Between, columns: slice) -> FloatArray:
+    def product(self, others: FloatArray, other: MixedState, columns: slice) -> FloatArray:
         """Mean over the background of inner products with another state, for every row.
 
         `others` are vectors of the atoms of the other state in the coordinates of this one; those in `columns` count.
@@ -184,9 +184,9 @@ class States:
     """The states of a cross for a block of rows; `kind` is one of `PAIR`, `LINEAR` and `TRIPLE`."""
 
     cross: CrossVectors
-    mine: list[FloatArray]  # vectors of the rows
-    theirs: list[FloatArray]  # vectors of the background
-    between: dict[int, Between]  # the other coalitions
+    row_vectors: list[FloatArray]  # vectors of the rows
+    background_vectors: list[FloatArray]  # vectors of the background
+    mixed_states: dict[int, MixedState]  # the other coalitions
     _known: dict[tuple[int, int], FloatArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -196,18 +196,18 @@ class States:
 
     def vectors(self, coalition: int, kind: int) -> FloatArray:
         """The state, shape (n, background, coordinates); 1 instead of a length on which it does not depend."""
-        if coalition in self.between:
+        if coalition in self.mixed_states:
             if (coalition, kind) not in self._known:  # products with all states of other crosses ask for it
-                state = self.between[coalition]
+                state = self.mixed_states[coalition]
                 self._known[coalition, kind] = state.rows(state.vectors[kind])
             return self._known[coalition, kind]
-        return self.theirs[kind][None] if coalition == 0 else self.mine[kind][:, None]
+        return self.background_vectors[kind][None] if coalition == 0 else self.row_vectors[kind][:, None]
 
     def mean(self, coalition: int, kind: int) -> FloatArray:
         """Mean over the background, shape (n or 1, coordinates)."""
-        if coalition in self.between:
-            return self.between[coalition].rows(self.between[coalition].vectors[kind].mean(axis=1))
-        return self.theirs[kind].mean(axis=0)[None] if coalition == 0 else self.mine[kind]
+        if coalition in self.mixed_states:
+            return self.mixed_states[coalition].rows(self.mixed_states[coalition].vectors[kind].mean(axis=1))
+        return self.background_vectors[kind].mean(axis=0)[None] if coalition == 0 else self.row_vectors[kind]
 
     def product(self, coalition: int, kind: int, others: FloatArray, columns: slice = slice(None)) -> FloatArray:
         """Mean over the background of inner products of the state with other vectors of the background's rows.
@@ -217,10 +217,10 @@ class States:
         """
         n_others = len(others)
         if coalition == 0:
-            return np.tensordot(self.theirs[kind][:, columns], others, 2)[None] / n_others
-        if coalition not in self.between:
-            return np.asarray(self.mine[kind][:, columns] @ others.mean(axis=0))
-        state = self.between[coalition]
+            return np.tensordot(self.background_vectors[kind][:, columns], others, 2)[None] / n_others
+        if coalition not in self.mixed_states:
+            return np.asarray(self.row_vectors[kind][:, columns] @ others.mean(axis=0))
+        state = self.mixed_states[coalition]
         vectors = state.vectors[kind][:, :, columns]
         flat = vectors.reshape(len(vectors), -1) @ others.reshape(-1, others.shape[2])
         return state.rows(flat / n_others)
@@ -228,11 +228,11 @@ class States:
     def products(self, coalition: int, kind: int, others: FloatArray) -> FloatArray:
         """The same coordinate by coordinate; the result has the shape (n or 1, vectors, coordinates)."""
         n_others, others = len(others), others.transpose(1, 0, 2)  # (coordinates, background, vectors)
-        if coalition not in self.between:
+        if coalition not in self.mixed_states:
             if coalition:
-                return np.asarray(self.mine[kind][:, None, :] * others.mean(axis=1).T)
-            return np.asarray((self.theirs[kind].T[:, None, :] @ others).transpose(1, 2, 0) / n_others)
-        state = self.between[coalition]
+                return np.asarray(self.row_vectors[kind][:, None, :] * others.mean(axis=1).T)
+            return np.asarray((self.background_vectors[kind].T[:, None, :] @ others).transpose(1, 2, 0) / n_others)
+        state = self.mixed_states[coalition]
         found = state.vectors[kind].transpose(2, 0, 1) @ others
         return state.rows(found.transpose(1, 2, 0) / n_others)
 
@@ -274,9 +274,9 @@ class CrossTerms:
         self._fitted, self._players, self.background = fitted, players, background
         self._pairs = pair_part(fitted)
         self._crosses = [CrossVectors.of(fitted, self._pairs, players, f) for f in players.shared]
-        self._others = self._block_of(background)
+        self._others = self._row_block(background)
         self._theirs = [cross.gather(background.positions[cross.number]) for cross in self._crosses]
-        self._toward = [self._groups(self._others, cross.number) for cross in self._crosses]
+        self._background_groups = [self._groups(self._others, cross.number) for cross in self._crosses]
 
     def map(
         self, function: Callable[[int, Iterator[Term]], Any], rows: EncodedRows, threads: int | None
@@ -294,11 +294,11 @@ class CrossTerms:
         return in_order(work, blocks, threads)
 
     def base(self) -> float:
-        """Mean over the background of what all terms add to the score: their worth to no one."""
+        """Mean over the background of what all terms add to the score: their worth to the empty coalition."""
         return float(sum(worth[0, 0] for _, worth in self._terms(self.background[:1])))
 
     def _terms(self, rows: EncodedRows) -> Iterator[Term]:
-        block = self._block_of(rows)
+        block = self._row_block(rows)
         states = [
             cross.states(rows.positions[cross.number], self.background.positions[cross.number], theirs)
             for cross, theirs in zip(self._crosses, self._theirs, strict=True)
@@ -330,33 +330,33 @@ class CrossTerms:
             worth = np.empty((len(one.coalitions), len(other.coalitions), len(block.vectors)))
             columns = self._pairs.model.columns(other.cross.number)
             for theirs in other.coalitions:
-                mixed = other.between.get(theirs)
-                toward = np.zeros(0) if mixed is None else self._atoms_toward(one, other, mixed)
+                mixed = other.mixed_states.get(theirs)
+                slopes = np.zeros(0) if mixed is None else self._atom_slopes(one, other, mixed)
                 for mine in one.coalitions:
                     if mixed is None:
                         worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.number]
-                    elif mine not in one.between:
+                    elif mine not in one.mixed_states:
                         worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.number]
                     else:
-                        worth[mine, theirs] = one.between[mine].product(toward, mixed, columns)
+                        worth[mine, theirs] = one.mixed_states[mine].product(slopes, mixed, columns)
             yield _term((one.cross.players, other.cross.players), worth)
 
     def _meetings(self, block: RowBlock, state: States, number: int) -> FloatArray:
         """Mean products of a cross with all fields: shape (coalitions, 2, n, fields).
 
-        The second index says whether the other field is that of the row, instead of the background's.
+        The second index says whether the other field comes from the row, instead of the background.
         """
         n, n_fields, _ = block.vectors.shape
         worth = np.zeros((len(state.coalitions), 2, n, n_fields))
         mine = self._groups(block, state.cross.number)
-        for group, others in zip(mine, self._toward[number], strict=True):
+        for group, others in zip(mine, self._background_groups[number], strict=True):
             for one in state.coalitions:
                 worth[one, 0][:, group.fields] = state.product(one, PAIR, others.vectors, group.columns)
                 mean = np.broadcast_to(state.mean(one, PAIR)[:, group.columns], group.vectors.shape[:2])
                 worth[one, 1][:, group.fields] = np.einsum("nk,nke->ne", mean, group.vectors)
         return worth
 
-    def _atoms_toward(self, one: States, other: States, state: Between) -> FloatArray:
+    def _atom_slopes(self, one: States, other: States, state: MixedState) -> FloatArray:
         """M_fe s_e of the atoms of a state of another cross, in the coordinates of the first."""
         vectors = state.vectors[PAIR]
         found = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.number, other.cross.number)
@@ -382,7 +382,7 @@ class CrossTerms:
         """M_fe s_e in the coordinates of field f, for vectors of field e."""
         return self._pairs.model.slope(vectors[:, None], self._pairs.params, np.array([e], np.int32), f)
 
-    def _block_of(self, rows: EncodedRows) -> RowBlock:
+    def _row_block(self, rows: EncodedRows) -> RowBlock:
         nothing = np.zeros(size(self._pairs))
         parts = [Z.astype(np.float64) for _, Z in field_vectors(self._pairs, rows.slots, nothing, 1)]
         vectors = np.concatenate(parts) if parts else np.zeros((0, *nothing.shape))
@@ -390,52 +390,52 @@ class CrossTerms:
             return RowBlock(vectors, None)
         layout = rows.slots.layout
         units = ProductVectors(self._fitted, layout)(rows.slots)
-        return RowBlock(vectors, sums_of(units, self._players.of_units(layout), self._players.n))
+        return RowBlock(vectors, player_sums(units, self._players.of_units(layout), self._players.n))
 
 
-# Triples: a is the sum of the unit vectors of a player, b that of the products of two of its units
+# Triples: a is the sum of the unit vectors of a player, b the sum of the products of two of its units
 
 
-def _with_two_fields(state: States, mine: Sums, theirs: Sums) -> Iterator[Term]:
+def _with_two_fields(state: States, row_sums: Sums, background_sums: Sums) -> Iterator[Term]:
     """Products of a cross with two units of other players, or of one."""
-    n, n_players = mine.a.shape[:2]
+    n, n_players = row_sums.a.shape[:2]
     players, coalitions = state.cross.players, state.coalitions
-    others = theirs.a.transpose(0, 2, 1)
+    others = background_sums.a.transpose(0, 2, 1)
     worth = np.empty((len(coalitions), 2, 2, n, n_players, n_players))
     for one in coalitions:
         mean = np.broadcast_to(state.mean(one, TRIPLE), (n, others.shape[1]))
-        half = np.broadcast_to(state.products(one, TRIPLE, others), mine.a.shape)
-        worth[one, 1, 1] = np.einsum("nt,njt,nlt->njl", mean, mine.a, mine.a, optimize=True)
-        worth[one, 1, 0] = mine.a @ half.transpose(0, 2, 1)
+        half = np.broadcast_to(state.products(one, TRIPLE, others), row_sums.a.shape)
+        worth[one, 1, 1] = np.einsum("nt,njt,nlt->njl", mean, row_sums.a, row_sums.a, optimize=True)
+        worth[one, 1, 0] = row_sums.a @ half.transpose(0, 2, 1)
         worth[one, 0, 1] = worth[one, 1, 0].transpose(0, 2, 1)
         for j in range(n_players):
             worth[one, 0, 0, :, j] = state.product(one, TRIPLE, others * others[:, :, j, None])
     for j, other in combinations(range(n_players), 2):
         yield _term((players, (j,), (other,)), worth[..., j, other])
-    if mine.b is None or theirs.b is None:
+    if row_sums.b is None or background_sums.b is None:
         return
     twice = np.empty((len(coalitions), 2, n, n_players))
     for one in coalitions:
-        twice[one, 0] = state.product(one, TRIPLE, theirs.b.transpose(0, 2, 1))
+        twice[one, 0] = state.product(one, TRIPLE, background_sums.b.transpose(0, 2, 1))
         mean = np.broadcast_to(state.mean(one, TRIPLE), (n, others.shape[1]))
-        twice[one, 1] = np.einsum("nt,njt->nj", mean, mine.b)
+        twice[one, 1] = np.einsum("nt,njt->nj", mean, row_sums.b)
     for j in range(n_players):
         yield _term((players, (j,)), twice[..., j])
 
 
-def _with_one_field(one: States, other: States, mine: Sums, theirs: Sums) -> Iterator[Term]:
+def _with_one_field(one: States, other: States, row_sums: Sums, background_sums: Sums) -> Iterator[Term]:
     """Products of two crosses and a unit of another player."""
-    n, n_players, _ = mine.a.shape
+    n, n_players, _ = row_sums.a.shape
     worth = np.empty((len(one.coalitions), len(other.coalitions), 2, n, n_players))
     for first, second in itertools.product(one.coalitions, other.coalitions):
         vectors = one.vectors(first, TRIPLE) * other.vectors(second, TRIPLE)
         if vectors.shape[1] == 1:
-            worth[first, second, 0] = vectors[:, 0] @ theirs.a.mean(axis=0).T
+            worth[first, second, 0] = vectors[:, 0] @ background_sums.a.mean(axis=0).T
         else:
-            flat = vectors.reshape(len(vectors), -1) @ theirs.a.transpose(0, 2, 1).reshape(-1, n_players)
-            worth[first, second, 0] = flat / len(theirs.a)
+            flat = vectors.reshape(len(vectors), -1) @ background_sums.a.transpose(0, 2, 1).reshape(-1, n_players)
+            worth[first, second, 0] = flat / len(background_sums.a)
         mean = np.broadcast_to(vectors.mean(axis=1), (n, vectors.shape[2]))
-        worth[first, second, 1] = np.einsum("nt,njt->nj", mean, mine.a)
+        worth[first, second, 1] = np.einsum("nt,njt->nj", mean, row_sums.a)
     for j in range(n_players):
         yield _term((one.cross.players, other.cross.players, (j,)), worth[..., j])
 

@@ -58,7 +58,7 @@ def crossed_polynomial(crossed: Crossed) -> Any:
     return PPoly(c, breaks, extrapolate=False)
 
 
-def one_of(piecewise: Any) -> Any:
+def single_segment(piecewise: Any) -> Any:
     """The only segment."""
     from scipy.interpolate import PPoly
 

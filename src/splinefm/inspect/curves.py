@@ -26,7 +26,7 @@ from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.names import quoted
 from splinefm.inspect.axes import known_values
-from splinefm.inspect.crossed import Crossed, bernstein, crossed_polynomial, one_of, polynomial_extrema
+from splinefm.inspect.crossed import Crossed, bernstein, crossed_polynomial, polynomial_extrema, single_segment
 from splinefm.train.losses import Loss
 
 # Curves and bars: the score along one field, for one segment or for several.
@@ -186,7 +186,7 @@ class Curve(_View):
         """
         if self.crossed is not None:
             try:
-                return self._polynomial if self.effects.ndim > 1 else one_of(self._polynomial)
+                return self._polynomial if self.effects.ndim > 1 else single_segment(self._polynomial)
             except ValueError as error:
                 raise AttributeError(str(error)) from error
         basis = self.field.basis

@@ -16,7 +16,7 @@ from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.inspect.rows import EncodedRows, encode_rows, read_rows
-from splinefm.inspect.shapley import Background, known_background
+from splinefm.inspect.shapley import Background, as_background
 from splinefm.inspect.terms import (
     field_number,
     field_vectors,
@@ -24,8 +24,8 @@ from splinefm.inspect.terms import (
     inner_parts,
     map_blocks,
     pair_part,
+    pair_slope,
     size,
-    toward,
 )
 from splinefm.model.scores import predict_scores
 from splinefm.train.fitted import Fitted
@@ -73,7 +73,7 @@ def partial_dependence(
         others = _background_rows(fitted, background, threads)
         return np.array([scores.mean() for scores in chosen.scores(fitted, others, threads)])
     f, slots = _encode_grid(fitted, field, grid)
-    known = known_background(fitted, background, threads)
+    known = as_background(fitted, background, threads)
     inner, vectors = _alone(known.pairs, f, slots)
     products = 2.0 * (
         known.terms[f] - known.inner[f]
@@ -128,11 +128,11 @@ def ice_curves(
     inner, vectors = _alone(pairs, f, values)
     # With weights of zero the field adds nothing: this is the score of the other fields.
     weight = slots.weight.copy()
-    weight[:, _columns_of(slots, f)[1]] = 0.0
+    weight[:, _field_columns(slots, f)[1]] = 0.0
     rest = predict_scores(fitted.model, fitted.params, Slots(slots.start, weight, slots.layout), threads)
     curves = rest[:, None] + inner
     for block, Z in field_vectors(pairs, slots, np.zeros(size(pairs)), threads):
-        curves[block] += toward(pairs, Z, f) @ vectors.T
+        curves[block] += pair_slope(pairs, Z, f) @ vectors.T
     return curves
 
 
@@ -144,13 +144,13 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tupl
     start, weight = item.encode_values(item.read_axis(item.as_column(grid)[0]))
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
-    windows, weights = _columns_of(slots, f)
+    windows, weights = _field_columns(slots, f)
     slots.start[:, windows] += start
     slots.weight[:, weights] = weight
     return f, slots
 
 
-def _columns_of(slots: Slots, f: int) -> tuple[slice, slice]:
+def _field_columns(slots: Slots, f: int) -> tuple[slice, slice]:
     """The windows and the weights of a field."""
     first, last = slots.layout.window_ptr[f : f + 2]
     return slice(first, last), slice(slots.layout.weight_ptr[first], slots.layout.weight_ptr[last])
@@ -208,13 +208,13 @@ class _Chosen:
         slots = Slots(rows.slots.start.copy(), rows.slots.weight.copy(), layout)
         for g in range(self.n):
             for f, (start, weight) in self.fields.items():
-                windows, weights = _columns_of(slots, f)
+                windows, weights = _field_columns(slots, f)
                 slots.start[:, windows], slots.weight[:, weights] = start[g] + layout.feature_ptr[f], weight[g]
             for f, values in self.parts.items():
                 cross, positions = fitted.encoder.fields[f], list(rows.positions[f])
                 for i, position in values.items():
                     positions[i] = np.full(len(rows), position[g])
-                windows, weights = _columns_of(slots, f)
+                windows, weights = _field_columns(slots, f)
                 start, weight = cross.encode_positions(positions)  # type: ignore[union-attr]  # a cross
                 slots.start[:, windows], slots.weight[:, weights] = start + layout.feature_ptr[f], weight
             yield predict_scores(fitted.model, fitted.params, slots, threads).astype(np.float64)
@@ -231,7 +231,7 @@ def _first_item(fitted: Fitted, fields: dict[int, Any], parts: dict[int, dict[in
 def _background_rows(fitted: Fitted, background: object, threads: int | None) -> EncodedRows:
     """The rows to average over: all rows of a table, since each is scored but once per value."""
     if isinstance(background, Background):
-        known = known_background(fitted, background, threads)
+        known = as_background(fitted, background, threads)
         if known.crosses is not None:
             return known.crosses.background
     rows = read_rows(fitted, background, threads)

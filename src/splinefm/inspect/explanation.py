@@ -48,8 +48,8 @@ from splinefm.inspect.values import (
     side_grid,
     source_field,
     surface_values,
-    text_of,
     value_grid,
+    value_text,
 )
 from splinefm.store.description import describe_fields, describe_fit, describe_validation, one_class
 from splinefm.store.model_file import load
@@ -134,7 +134,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     background = Background.of(fitted, sample, threads=threads)
     ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
     known = Sources(fitted.encoder.schema).fields
-    names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MAX_CURVES]
+    names = [field for name, _ in ranked.ranked_fields() for field in _fields_of_player(name, known)][:MAX_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
     pairs = [pair for pair in strong if known.keys() >= {*pair}][:MAX_SURFACES]
     curves = list(_with_progress(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
@@ -159,7 +159,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     )
 
 
-def _of_player(name: str, known: dict[str, Single]) -> list[str]:
+def _fields_of_player(name: str, known: dict[str, Single]) -> list[str]:
     """The fields to draw for a name in a ranking: with crosses, that is a column, which may have several fields."""
     return [name] if name in known else [field for field, item in known.items() if item.column == name]
 
@@ -325,8 +325,8 @@ def _chosen(p: FloatArray, y: FloatArray | None) -> dict[int, str]:
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return text_of([str(part) for part in value]) or "(empty)"
-    return text_of(value) if value is None or isinstance(value, float) else str(value)
+        return value_text([str(part) for part in value]) or "(empty)"
+    return value_text(value) if value is None or isinstance(value, float) else str(value)
 
 
 def _importance_dict(found: Importance, rows: int) -> dict[str, Any]:

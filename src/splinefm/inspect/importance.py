@@ -20,7 +20,7 @@ from splinefm.inspect.shapley import (
     Background,
     PlayerEffects,
     Triple,
-    known_background,
+    as_background,
     player_effects,
     player_shares,
 )
@@ -102,7 +102,7 @@ def decompose(fitted: Fitted, table: object, background: object, *, threads: int
     independently, each from its values in the background (the product of the marginal distributions). Over the rows of
     the background themselves the main effects have mean zero too; the others only where fields are uncorrelated.
 
-    If the model has crosses, effects are those of columns. Terms with crosses are compared with the rows of the
+    If the model has crosses, effects belong to columns. Terms with crosses are compared with the rows of the
     background as they are: the effect of some columns is the mean of the term with these columns set to the values of
     the row, less the effects of their subsets. Effects of four columns and more are in `beyond`.
 
@@ -130,7 +130,7 @@ def decompose(fitted: Fitted, table: object, background: object, *, threads: int
     True
     """
     check_closed_form(fitted, "decompose")
-    known = known_background(fitted, background, threads)
+    known = as_background(fitted, background, threads)
     rows = read_rows(fitted, table, threads)
     names = known.players.names
     n_triples = math.comb(len(names), 3) if known.triples is not None else 0
@@ -162,7 +162,7 @@ def _intercept(known: Background) -> float:
 
 # Rows whose effects are in memory at a time.
 EFFECT_ROWS = 4096
-# Triples are measured among so many fields, those with the largest Shapley values: more would be hundreds of thousands.
+# Triples are measured among the fields with the largest Shapley values: all would be hundreds of thousands.
 MAX_TRIPLE_FIELDS = 24
 
 
@@ -232,7 +232,7 @@ def importance(
 
     Of a field: the mean absolute Shapley value, and the standard deviation of its main effect (see `decompose`). Of a
     pair or triple: the standard deviation of its effect. All are in units of the score. If the model has crosses, they
-    are those of columns.
+    belong to columns.
 
     Parameters
     ----------
@@ -258,17 +258,17 @@ def importance(
     rows = read_rows(fitted, table, threads)
     if not len(rows):
         raise ValueError("the table has no rows; importance is measured on at least one")
-    known = known_background(fitted, _own_background(rows) if background is None else background, threads)
+    known = as_background(fitted, _own_background(rows) if background is None else background, threads)
     shapley = np.abs(player_shares(known, rows, threads)).mean(axis=0)
     n, names = known.players.n, known.players.names
     strongest = np.sort(np.argsort(-shapley, kind="stable")[:MAX_TRIPLE_FIELDS])
-    spread = _Spread()
+    deviations = _EffectDeviations()
     for at in range(0, len(rows), EFFECT_ROWS):
-        spread.add(player_effects(known, rows[at : at + EFFECT_ROWS], threads, strongest))
+        deviations.add(player_effects(known, rows[at : at + EFFECT_ROWS], threads, strongest))
     pairs = np.zeros((n, n))
-    pairs[np.triu_indices(n, 1)] = spread.of("pairs")
-    triples = {(names[f], names[e], names[g]): float(spread.of((f, e, g))) for f, e, g in spread.triples}
-    return Importance(names, shapley, spread.of("main"), pairs + pairs.T, triples)
+    pairs[np.triu_indices(n, 1)] = deviations.deviation("pairs")
+    triples = {(names[f], names[e], names[g]): float(deviations.deviation((f, e, g))) for f, e, g in deviations.triples}
+    return Importance(names, shapley, deviations.deviation("main"), pairs + pairs.T, triples)
 
 
 def _own_background(rows: EncodedRows) -> EncodedRows:
@@ -278,7 +278,7 @@ def _own_background(rows: EncodedRows) -> EncodedRows:
     return rows[spaced_rows(len(rows), MAX_ROWS)]
 
 
-class _Spread:
+class _EffectDeviations:
     """Standard deviations of effects, from sums over blocks of rows."""
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class _Spread:
         """The triples that were added."""
         return sorted(key for key in self._sums if not isinstance(key, str))
 
-    def of(self, key: Any) -> Any:
+    def deviation(self, key: Any) -> Any:
         """The standard deviation of what has a key: "main", "pairs" or a triple."""
         mean, square = (np.asarray(sums) / self._n for sums in self._sums[key])
         return np.sqrt(np.maximum(square - mean**2, 0.0))

@@ -72,7 +72,7 @@ def segment(
             raise ValueError(f"the segment: {missing_column_message(str(name), list(sources.fields))}")
         if name in names:
             raise ValueError(f"{name!r} is in the segment and varies (along): take it out of one of the two")
-    items = {name: _read_by(sources, name) for name in values}
+    items = {name: _field_of_value(sources, name) for name in values}
     given = {name: convert_column(name, [_one_value(items[name], value)]) for name, value in values.items()}
     columns = _by_source(sources, given, names)
     if watch:
@@ -150,10 +150,10 @@ def _warn_of_unseen(sources: Sources, columns: Mapping[str, pa.Array]) -> None:
         item: Any = sources.fields[name]
         unseen += [no_category(item, category) for category in item.unseen_names(column)]
     if unseen:
-        warnings.warn(f"{'; '.join(unseen)}; the view is that of rare and unseen ones", stacklevel=outside())
+        warnings.warn(f"{'; '.join(unseen)}; the view shows rare and unseen categories", stacklevel=outside())
 
 
-def _read_by(sources: Sources, name: str) -> Single:
+def _field_of_value(sources: Sources, name: str) -> Single:
     """The field that a value of a segment belongs to, or the first one of its column."""
     if name in sources.fields:
         return sources.fields[name]
@@ -474,7 +474,7 @@ def closed_groups(
 
 
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
-    """s of C = L diag(s) R', shape (n, coordinates of L): that of products is the segment's."""
+    """s of C = L diag(s) R', shape (n, coordinates of L): for products it is the segment's."""
     between = model.between(params, *along)
     weight = between if between.ndim < 2 else np.float64(1.0)
     pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
@@ -485,7 +485,7 @@ def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int],
 def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:
     """L and R: the vectors of two fields, transformed so that their interaction is a sum over coordinates.
 
-    Coordinates for pairs come first, then those of products with units of other fields.
+    Coordinates for pairs come first, then coordinates for products with units of other fields.
     """
     ptr, model, table = fitted.encoder.layout.feature_ptr, fitted.model, fitted.params["factors"]
     (left, more_left), (right, more_right) = (

@@ -27,9 +27,9 @@ from splinefm.inspect.terms import (
     inner_parts,
     map_blocks,
     pair_part,
+    pair_slope,
     shapley_matrix,
     size,
-    toward,
 )
 from splinefm.model.family.parameters import mean_vector
 from splinefm.train.fitted import Fitted
@@ -91,7 +91,7 @@ class Background:
 
     @cached_property
     def players(self) -> Players:
-        """Whom the score is attributed to."""
+        """The players that the score is attributed to."""
         return Players.of(self.fitted)
 
     @staticmethod
@@ -121,7 +121,7 @@ class Background:
         means = _field_means(pairs, slots)
         # The kernels compute in float32, so everything must be derived from the rounded means.
         center = means.astype(np.float32).astype(np.float64)
-        slope = np.stack([toward(pairs, center[None], f)[0] for f in range(len(center))])
+        slope = np.stack([pair_slope(pairs, center[None], f)[0] for f in range(len(center))])
         inner = inner_parts(pairs, slots, threads).mean(axis=0)
         terms = field_terms(pairs, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
@@ -132,7 +132,7 @@ class Background:
         return Background(fitted, len(slots), center, slope, inner, terms, base, triples, crosses)
 
 
-def known_background(fitted: Fitted, background: object, threads: int | None) -> Background:
+def as_background(fitted: Fitted, background: object, threads: int | None) -> Background:
     """The given background, or the background of the given table."""
     if not isinstance(background, Background):
         return Background.of(fitted, background, threads=threads)
@@ -233,7 +233,7 @@ def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
 
 
 def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> PlayerEffects:
-    """Effects of the terms of a block; that of no one is left out."""
+    """Effects of the terms of a block, without that of the empty coalition."""
     n_pairs = n_players * (n_players - 1) // 2
     effects = PlayerEffects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
     for players, worth in terms:
@@ -267,7 +267,7 @@ def _by_player(players: Players, values: FloatArray) -> FloatArray:
 
 
 def _pairs_by_player(players: Players, main: FloatArray, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Effects of players from those of fields: pairs of fields of one player are part of its main effect."""
+    """Effects of players from effects of fields: pairs of fields of one player are part of its main effect."""
     n = players.n
     merged, merged_pairs = _by_player(players, main), np.zeros((len(main), n * (n - 1) // 2))
     for i, (one, other) in enumerate(combinations(players.of_field, 2)):
@@ -349,6 +349,6 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     True
     """
     check_closed_form(fitted, "shapley_values")
-    known = known_background(fitted, background, threads)
+    known = as_background(fitted, background, threads)
     rows = read_rows(fitted, table, threads)
     return ShapleyValues(player_shares(known, rows, threads), known.base, known.players.names)

@@ -52,7 +52,7 @@ def field_number(names: tuple[str, ...], name: str) -> int:
     return names.index(name)
 
 
-# Whom a score is attributed to: the fields, or the columns of the table if the model has crosses.
+# Players, which a score is attributed to: the fields, or the columns of the table if the model has crosses.
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def join(*players: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[IndexArray, 
     return together, tuple(of_each)
 
 
-def mixed(n: int) -> Iterator[int]:
-    """Coalitions of n players that are neither empty nor everyone."""
+def mixed_coalitions(n: int) -> Iterator[int]:
+    """Coalitions of n players that are neither empty nor full."""
     return iter(range(1, (1 << n) - 1))
 
 
@@ -189,7 +189,7 @@ def size(fitted: Fitted) -> tuple[int, int]:
     return len(fitted.encoder.layout.fields), fitted.params["factors"].shape[1]
 
 
-def toward(fitted: Fitted, Z: npt.NDArray[np.floating], f: int) -> FloatArray:
+def pair_slope(fitted: Fitted, Z: npt.NDArray[np.floating], f: int) -> FloatArray:
     """Σ_{e≠f} M_fe z_e: the derivative of the products by z_f, from vectors of shape (n, fields, width)."""
     return fitted.model.slope(Z, fitted.params, np.arange(Z.shape[1], dtype=np.int32), f)
 
@@ -267,7 +267,7 @@ class UnitVectors:
         self.size = (layout.n_units, factors.shape[1])
         nothing = np.zeros(layout.n_units * factors.shape[1], np.float32)
         self._terms = ExplainTerms(
-            "fm",  # with a field for every unit, the vectors of fields are those of units
+            "fm",  # with a field for every unit, the vectors of fields are the vectors of units
             factors.shape[1],
             layout.weight_ptr,
             layout.window_unit,
@@ -406,7 +406,7 @@ class TripleMoments:
         mean, rest, total = self.a[:, None], _without(self.a)[:, None], a.sum(axis=0)
         slope = (self.slope - _without(self.b))[:, None]
         known = np.einsum("fnt,ft->nt", a, self.a)
-        everyone = 0.5 * (total**2 - np.einsum("fnt,fnt->nt", a, a))
+        all_pairs = 0.5 * (total**2 - np.einsum("fnt,fnt->nt", a, a))
         others = total - a
         values = others * rest
         values -= known
@@ -414,7 +414,7 @@ class TripleMoments:
         values *= 0.5
         values += slope
         values *= a
-        pairs = everyone - a * others
+        pairs = all_pairs - a * others
         values += (a - mean) * pairs
         shares = (values.reshape(-1, length) @ np.full(length, 1.0 / 3.0)).reshape(players, -1).T + sums.c
         shares -= sums.a.reshape(-1, players * length) @ self.remainder / 6.0
@@ -480,12 +480,12 @@ def map_blocks(
     of_units = players.of_units(layout)
 
     def work(rows: slice) -> tuple[slice, Any]:
-        return rows, function(sums_of(vectors(slots[rows]), of_units, players.n))
+        return rows, function(player_sums(vectors(slots[rows]), of_units, players.n))
 
     return in_order(work, blocks, threads)
 
 
-def sums_of(P: FloatArray, player: Int32Array, n_players: int) -> Sums:
+def player_sums(P: FloatArray, player: Int32Array, n_players: int) -> Sums:
     """a, b and c from the vectors of all units and the player of each, -1 for units that do not count."""
     if np.array_equal(player, np.arange(n_players)):
         return Sums(P, None, np.zeros(P.shape[:2]))

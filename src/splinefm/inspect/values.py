@@ -189,7 +189,7 @@ def both_scales(loss: Loss, scores: FloatArray) -> dict[str, Any]:
 
 
 def _tokens(view: Curve | Bars) -> dict[str, Any]:
-    return {name: _both_of_one(view.loss, score) for name, score in view.met_tokens.items()}
+    return {name: _score_and_prediction(view.loss, score) for name, score in view.met_tokens.items()}
 
 
 def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
@@ -198,10 +198,10 @@ def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
         found: Extremum = getattr(curve, which)(x[0], x[-1])
     except ValueError:
         return None
-    return {"at": number_or_none(found.at), **_both_of_one(curve.loss, found.value)}
+    return {"at": number_or_none(found.at), **_score_and_prediction(curve.loss, found.value)}
 
 
-def _both_of_one(loss: Loss, score: float) -> dict[str, float]:
+def _score_and_prediction(loss: Loss, score: float) -> dict[str, float]:
     found = {"score": score}
     return found if loss.of_class is not None else {**found, "prediction": float(loss.predict(np.array(score)))}
 
@@ -217,12 +217,12 @@ def effect_unit(loss: Loss) -> tuple[str, float, float]:
     return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
 
 
-def text_of(value: Value) -> str:
+def value_text(value: Value) -> str:
     """A value as text.
 
     Examples
     --------
-    >>> text_of(3.0), text_of(["a", "b"]), text_of(None)
+    >>> value_text(3.0), value_text(["a", "b"]), value_text(None)
     ('3', 'a|b', '(missing)')
     """
     if value is None:
