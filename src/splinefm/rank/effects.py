@@ -18,9 +18,11 @@ from splinefm._arrays import Array, BoolArray, Float32Array, FloatArray, Int32Ar
 from splinefm._core import TOGETHER, TopK
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
-from splinefm.model.split import Split
+from splinefm.model.split import MapArrays, Split
 from splinefm.rank.sides import ContextQueries
 from splinefm.rank.store import STEP, Filter, Form, Panels, Positions, Store
+from splinefm.store.container import require, take_array
+from splinefm.store.scorer_image import ImageWriter
 
 # The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
 _LOOKUP = 4
@@ -94,9 +96,15 @@ class FeatureTable:
         """Number of features that kernels read, a multiple of STEP."""
         return -(-len(self) // STEP) * STEP
 
-    def restore(self, features: Features, values: Float32Array) -> None:
-        """Set the features in use and their numbers."""
-        self.features, self.panels.values, self._indices = features, values, None
+    def restore(self, values: Array, features: Features, number: int) -> None:
+        """Take the features in use and their numbers from a file."""
+        known = (features[1:] >= 0) & (features[1:] < self.n_field_features)
+        is_valid = len(features) > 0 and features[0] == -1 and bool(known.all())
+        is_valid = is_valid and len(np.unique(features)) == len(features)
+        require(is_valid, f"table {number} has features unknown to the model")
+        self.panels.restore(values)
+        require(len(features) <= self.panels.capacity, f"table {number} is truncated")
+        self.features, self._indices = features, None
 
     def find_or_add(self, start: Int32Array, weight: Float32Array) -> Int32Array:
         """Indices of features of the model, which are added if they are not in use yet."""
@@ -210,6 +218,48 @@ class EffectStore(Store):
                 weight[:, weights] *= exists
         return Slots(start, weight, self.layout)
 
+    def arrays(self) -> dict[str, Array]:
+        """Features and weights as arrays of an index file."""
+        n = self.n_positions
+        arrays: dict[str, Array] = {"starts": self.starts.first(n).view(np.uint8), "weights": self.weights.first(n)}
+        for i, table in enumerate(self.tables):
+            if table.is_compact:  # others are copies of the model's parameters
+                arrays[table_name(i)] = table.panels.first(len(table))
+                arrays[f"table_rows/{i}"] = table.features
+        return arrays
+
+    def sections(self, writer: ImageWriter, positions: Positions) -> dict[str, Array]:
+        """Features and weights at positions as sections of a scorer file."""
+        self.check_indices(positions)
+        features = [np.zeros(0, np.float32)]
+        for table, own in zip(self.tables, self.queries.item_maps, strict=True):
+            writer.integers(len(table), table.panels.size, own.length)
+            write_map(writer, own)
+            features.append(table.panels.first(len(table)).ravel())
+        writer.array(self.windows(), np.int64)
+        writer.integers(len(self.kept))
+        starts, weights = self.starts.reordered(positions), self.weights.reordered(positions)
+        return {"panels": starts, "weights": weights, "features": np.concatenate(features)}
+
+    def check_numbers(self) -> None:
+        """Raise for numbers that are not finite, and for features that do not exist."""
+        self.check_indices(self.published())
+        numbers = [self.weights.values, *(table.panels.values for table in self.tables)]
+        require(all(bool(np.isfinite(part).all()) for part in numbers), "its vectors contain NaN or infinity")
+
+    def _restore_items(self, tensors: dict[str, Array]) -> None:
+        starts = take_array(tensors, "starts", "U8", 3)
+        require(starts.shape[2] % self.starts.values.itemsize == 0, "a panel is truncated")
+        self.starts.restore(starts.view(self.starts.values.dtype))  # the kernels check the bounds of the indices
+        self.weights.restore(take_array(tensors, "weights", "F32", 3))
+        sizes = [(part.values.shape[0], part.size) for part in (self.starts, self.weights)]
+        require(sizes[0] == sizes[1], "indices and weights do not match")
+        for i, table in enumerate(self.tables):
+            if table.is_compact:
+                table.restore(
+                    take_array(tensors, table_name(i), "F32", 3), take_array(tensors, f"table_rows/{i}", "I64", 1), i
+                )
+
     def check_indices(self, positions: Positions) -> None:
         """Raise unless the features of items exist; those of a mapped file are not verified when it is loaded."""
         sizes = np.repeat([len(table) for table in self.tables], np.diff(self.layout.window_ptr))
@@ -285,3 +335,14 @@ class EffectStore(Store):
 
     def _batch(self, k: int) -> int:
         return TOGETHER
+
+
+def table_name(i: int) -> str:
+    """The name of the table of field i of an item in index files."""
+    return f"tables/{i}"
+
+
+def write_map(writer: ImageWriter, own: MapArrays) -> None:
+    """Add a map of vectors to a scorer file."""
+    writer.array(own.blocks, np.int64)
+    writer.array(own.weights, np.float64)

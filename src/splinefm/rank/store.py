@@ -1,4 +1,4 @@
-"""Storage of items in the layout that the search reads (`cpp/rank`), and the search itself.
+"""Storage of items in the layout that the search reads (`cpp/rank`), the search itself, and the arrays of files.
 
 An item has a *position* in the store. Positions are reserved, written, published and released.
 """
@@ -13,6 +13,8 @@ import numpy.typing as npt
 from splinefm._arrays import Array, Float32Array, FloatArray, Int32Array
 from splinefm._core import TopK
 from splinefm.encode.slots import Slots
+from splinefm.store.container import require, take_array
+from splinefm.store.scorer_image import ImageWriter
 
 Positions = npt.NDArray[np.int64]
 Dtype = Literal["float32", "float16", "int8"]
@@ -66,6 +68,11 @@ def pack(vectors: FloatArray, dtype: Dtype) -> Packed:
     return Packed(rounded.view(PANEL_TYPES[dtype]), np.zeros(0, np.float32), rounded.astype(np.float64))
 
 
+def panel_size(n: int) -> int:
+    """Columns of the panels of n items."""
+    return min(WIDEST, max(1, -(-n // STEP)) * STEP)
+
+
 class Panels:
     """Vectors by position, each a column of a panel: number j is `values[position // size, j, position % size]`.
 
@@ -93,7 +100,7 @@ class Panels:
     def resize(self, capacity: int) -> None:
         """Grow to at least this capacity."""
         n_old, length, old_size = self.values.shape
-        size = min(WIDEST, -(-capacity // STEP) * STEP)
+        size = panel_size(capacity)
         values = np.zeros((-(-capacity // size), length, size), self.values.dtype)
         if size == old_size:
             values[:n_old] = self.values
@@ -110,6 +117,29 @@ class Panels:
         """The vectors at positions, shape (n, length)."""
         panel, column = np.divmod(positions, self.size)
         return np.ascontiguousarray(self.values[panel, :, column])
+
+    def first(self, n: int) -> Array:
+        """The panels of the first n positions."""
+        return np.ascontiguousarray(self.values[: -(-n // self.size)])
+
+    def reordered(self, positions: Positions) -> Array:
+        """Panels of the vectors at positions, in this order."""
+        copy = Panels(self.values.shape[1], self.values.dtype)
+        if len(positions):
+            copy.resize(len(positions))
+        for at in range(0, len(positions), WIDEST):
+            part = positions[at : at + WIDEST]
+            copy.write(np.arange(at, at + len(part)), self.read(part))
+        return copy.values
+
+    def restore(self, values: Array) -> None:
+        """Take panels of a file."""
+        n_panels, length, size = values.shape
+        expected = self.values.shape[1]
+        require(length == expected, f"its vectors have {length} numbers instead of {expected}")
+        is_valid = 0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST)
+        require(is_valid, f"a panel has {size} columns")
+        self.values = np.require(values, requirements="A")
 
 
 class Store:
@@ -183,6 +213,17 @@ class Store:
         added = self.capacity - len(self.offsets)
         self.offsets = np.concatenate([self.offsets, np.full(added, -np.inf, np.float32)])
 
+    def restore(self, tensors: dict[str, Array], n_positions: Any) -> None:
+        """Take the items of an index file."""
+        self._restore_items(tensors)
+        require(type(n_positions) is int and 0 <= n_positions <= self.capacity, f"n_rows is {n_positions!r}")
+        self.n_positions, self.offsets = n_positions, take_array(tensors, "offsets", "F32", 1)
+        require(len(self.offsets) == self.capacity, "offsets and vectors do not match")
+        require(bool((self.offsets < np.inf).all()), "its offsets contain NaN or infinity")
+        self.free = np.flatnonzero(~(self.offsets[:n_positions] > -np.inf))[::-1].tolist()
+        # The kernels read some positions beyond the last.
+        require(bool((self.offsets[n_positions:] == -np.inf).all()), "it has offsets beyond the last item")
+
     # Depends on the form
 
     def pack(self, slots: Slots, vectors: FloatArray) -> Any:
@@ -199,6 +240,22 @@ class Store:
 
     def vectors(self, positions: Positions) -> Float32Array:
         """The decoded vectors at positions."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, Array]:
+        """The items, apart from their offsets, as arrays of an index file."""
+        raise NotImplementedError
+
+    def sections(self, writer: ImageWriter, positions: Positions) -> dict[str, Array]:
+        """The items at positions as sections of a scorer file."""
+        raise NotImplementedError
+
+    def check_numbers(self) -> None:
+        """Raise for numbers that are not finite, and for features that do not exist; this reads all items."""
+        raise NotImplementedError
+
+    def _restore_items(self, tensors: dict[str, Array]) -> None:
+        """Take the arrays that `arrays` returned."""
         raise NotImplementedError
 
     def _kernel(self) -> TopK:
@@ -288,6 +345,38 @@ class VectorStore(Store):
             else:
                 out[part] = codes.view(self.dtype)
         return out
+
+    def arrays(self) -> dict[str, Array]:
+        """The vectors as arrays of an index file."""
+        panels = self.panels.first(self.n_positions)
+        return {
+            "panels": panels if self.dtype == "float32" else panels.view(np.uint8),
+            "scales": self.scales[: self.n_panels * self.size],
+        }
+
+    def sections(self, writer: ImageWriter, positions: Positions) -> dict[str, Array]:
+        """The vectors at positions as sections of a scorer file."""
+        writer.integers(list(PANEL_TYPES).index(self.dtype))
+        panels, scales = self.panels.reordered(positions), np.zeros(0, np.float32)
+        if self.dtype == "int8":
+            scales = np.zeros(panels.shape[0] * panels.shape[2], np.float32)
+            scales[: len(positions)] = self.scales[positions]
+        return {"panels": panels, "scales": scales}
+
+    def check_numbers(self) -> None:
+        """Raise for numbers that are not finite."""
+        is_finite = np.isfinite(self.scales).all() and np.isfinite(self.panels.values.view(self.dtype)).all()
+        require(bool(is_finite), "its vectors contain NaN or infinity")
+
+    def _restore_items(self, tensors: dict[str, Array]) -> None:
+        panels = take_array(tensors, "panels", "F32" if self.dtype == "float32" else "U8", 3)
+        if self.dtype != "float32":
+            require(panels.shape[2] % PANEL_TYPES[self.dtype].itemsize == 0, "a panel is truncated")
+            panels = panels.view(PANEL_TYPES[self.dtype])
+        self.panels.restore(panels)
+        self.scales = take_array(tensors, "scales", "F32", 1)
+        expected = self.capacity if self.dtype == "int8" else 0
+        require(len(self.scales) == expected, "scales and vectors do not match")
 
     def _resize(self, capacity: int) -> None:
         super()._resize(capacity)
