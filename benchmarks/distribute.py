@@ -25,11 +25,11 @@ import numpy as np
 import scale
 from _shared import N_CATEGORICAL, N_NUMERICAL, Result, finish, make_parser, peak_bytes, say
 
-from splinefm.model.family.field_weighted import FwFM
+import splinefm as sf
 from splinefm.model.family.parameters import init_params
 from train import BATCH, LEARNING_RATE, make_data
 
-MODEL = FwFM(16)
+MODEL = sf.FwFM(16)
 COUNTS = (1, 2, 4)
 CORES = 2
 LOOPBACK = 1e9  # bytes per second that gloo moves over the loopback interface, all processes together

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from _shared import Result, finish, make_parser, say, zipf_ranks
 
+import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
-from splinefm.model.family.field_aware import FFM
 from splinefm.model.family.parameters import init_params
 
 FIELDS, FEATURES, BATCH, THREADS = 39, 100_000, 4096, 2
@@ -52,9 +52,9 @@ def our_speed(k: int, rows: int, rounds: int, threads: int) -> float:
     from splinefm.model.optimizers import Optimizer
 
     slots, y = make_data(rows)
-    params = init_params(FFM(k), slots.layout, np.random.default_rng(1))
+    params = init_params(sf.FFM(k), slots.layout, np.random.default_rng(1))
     engine = CpuEngine(
-        FFM(k), slots.layout, params, optimizer=Optimizer("adagrad", 0.1), batch_size=BATCH, threads=threads
+        sf.FFM(k), slots.layout, params, optimizer=Optimizer("adagrad", 0.1), batch_size=BATCH, threads=threads
     )
     weight, best = np.ones(rows), 0.0
     for _ in range(rounds + 1):  # the first pass warms up

@@ -32,25 +32,21 @@ import numpy as np
 import numpy.typing as npt
 from _shared import N_CATEGORICAL, N_NUMERICAL, SEGMENTS, finish, make_parser, say, zipf_ranks
 
+import splinefm as sf
 from splinefm.encode.bases.splines import cardinal_splines
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
-from splinefm.model.family.fm import FM
-from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.model.family.parameters import init_params
 
 FEATURES, DEGREE = 1_000_000, 3
 BATCH, LEARNING_RATE, THREADS = 4096, 0.01, 2
-RATED: dict[str, AnyModel] = {"fm_k16": FM(16), "fwfm_k16": FwFM(16), "ffm_k8": FFM(8), "fmfm_k8": FmFM(8)}
+RATED: dict[str, AnyModel] = {"fm_k16": sf.FM(16), "fwfm_k16": sf.FwFM(16), "ffm_k8": sf.FFM(8), "fmfm_k8": sf.FmFM(8)}
 FURTHER: dict[str, AnyModel] = {
-    "fm_k8": FM(8),
-    "ffm_k4": FFM(4),
-    "low_rank_fwfm_k16": LowRankFwFM(16, 3),
-    "higher_order_fm_k16": HigherOrderFM(16, 3),
+    "fm_k8": sf.FM(8),
+    "ffm_k4": sf.FFM(4),
+    "low_rank_fwfm_k16": sf.LowRankFwFM(16, 3),
+    "higher_order_fm_k16": sf.HigherOrderFM(16, 3),
 }
 # A dense optimizer reads and writes the whole table several times a step: not worth the wait beyond this size.
 DENSE_LIMIT = 30_000_000
@@ -147,7 +143,7 @@ class Torch:
     ) -> None:
         from peers.torch_fm import VARIANTS, make_batch, make_step
 
-        assert isinstance(model, FM | FwFM | FmFM | FFM)
+        assert isinstance(model, sf.FM | sf.FwFM | sf.FmFM | sf.FFM)
         batches = [make_batch(slots[at : at + BATCH], y[at : at + BATCH]) for at in range(0, len(slots), BATCH)]
         self.speeds: Speeds = {}
         self.variant, self.steps, self.loss, best = "", Steps(), 0.0, 0.0
@@ -191,9 +187,9 @@ def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
     prepare_torch(tuned)
     say(f"{name}: data and start values")
     model = (RATED | FURTHER)[name]
-    slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, FFM) else FEATURES)
+    slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, sf.FFM) else FEATURES)
     params = init_params(model, slots.layout, np.random.default_rng(1))
-    has_peer = isinstance(model, FM | FwFM | FmFM | FFM)
+    has_peer = isinstance(model, sf.FM | sf.FwFM | sf.FmFM | sf.FFM)
     peer = Torch(model, params, slots, y, size.seconds) if has_peer else None
     speeds = dict(peer.speeds) if peer else {}
     for optimizer in size.optimizers:

@@ -21,21 +21,16 @@ from scipy.special import huber
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
-from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores
-from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group, Optimizer
-from splinefm.train.losses import FORMULAS, Loss
+from splinefm.train.losses import FORMULAS
 from support import THOROUGH, all_models, examples, random_params, shop_schema, shop_table
 
 # Means of several models are trained as one: kernels pad the 3 numbers of a member, and take 8 as they are.
-MODELS = [*all_models(5), FwFM(k=6, members=2), FwFM(k=16, third=4, members=2)]
+MODELS = [*all_models(5), sf.FwFM(k=6, members=2), sf.FwFM(k=16, third=4, members=2)]
 # Vectors of two parts that the kernels know in one piece each, and of parts that they take eight by eight.
-PARTS = [FwFM(k=8, third=8), FwFM(k=16, third=16), FwFM(k=16, third=8), FwFM(k=24, third=24)]
+PARTS = [sf.FwFM(k=8, third=8), sf.FwFM(k=16, third=16), sf.FwFM(k=16, third=8), sf.FwFM(k=24, third=24)]
 LOSSES = [name for name in FORMULAS if name != "softmax"]
 # Powers, levels and thresholds that are not the defaults.
 PARAMETERS = {"tweedie": 1.3, "quantile": 0.8, "huber": 0.7}
@@ -51,7 +46,7 @@ each_gradient = pytest.mark.parametrize(
         for loss in LOSSES
         for reduction in ("sum", "identity")
         for model in MODELS
-        if THOROUGH or loss == "logistic" or model in (FwFM(k=4), FwFM(k=3, third=2))
+        if THOROUGH or loss == "logistic" or model in (sf.FwFM(k=4), sf.FwFM(k=3, third=2))
     ],
 )
 # The first moment of AdamW without memory is the gradient.
@@ -162,12 +157,12 @@ def problems(draw):
         units = np.concatenate([[0], np.cumsum(new)]).astype(int).tolist()
         fields.append(FieldLayout(f"f{f}", max(widths) + draw(st.integers(0, 5)), tuple(widths), tuple(units)))
     layout = SlotLayout(tuple(fields))
-    kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
-    kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
-    kinds.append(st.builds(HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))
-    kinds.append(st.builds(FwFM, st.integers(1, 17), st.integers(1, 9)))
-    kinds.append(st.builds(lambda k, third, n: FwFM(n * k, third, n), *map(st.integers, (1, 0, 2), (17, 9, 4))))
-    kinds.append(st.builds(FmFM, st.tuples(st.just(4), *[st.integers(1, 4)] * (len(fields) - 1))))
+    kinds = [st.just(model) for model in (sf.FM(4), sf.FwFM(4), sf.FmFM(3), sf.FFM(3))]
+    kinds.append(st.builds(sf.LowRankFwFM, st.just(4), st.integers(1, 3)))
+    kinds.append(st.builds(sf.HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))
+    kinds.append(st.builds(sf.FwFM, st.integers(1, 17), st.integers(1, 9)))
+    kinds.append(st.builds(lambda k, third, n: sf.FwFM(n * k, third, n), *map(st.integers, (1, 0, 2), (17, 9, 4))))
+    kinds.append(st.builds(sf.FmFM, st.tuples(st.just(4), *[st.integers(1, 4)] * (len(fields) - 1))))
     model = draw(st.one_of(kinds))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     window_field = layout.unit_field[layout.window_unit]
@@ -207,27 +202,27 @@ def torch_interaction(torch, model, params, X, layout):
     """The models once more, over explicit pairs (or more) of units."""
     P = X @ params["factors"]
     n_units = layout.n_units
-    if isinstance(model, HigherOrderFM):
+    if isinstance(model, sf.HigherOrderFM):
         tuples = [torch.combinations(torch.arange(n_units), t) for t in range(2, model.order + 1)]
         return sum(P[:, units].prod(2).sum((1, 2)) for units in tuples)
     u, v = torch.triu_indices(n_units, n_units, 1)
     fields = torch.tensor(layout.unit_field).long()
     f, e = fields[u], fields[v]
-    if isinstance(model, FFM):
+    if isinstance(model, sf.FFM):
         parts = P.reshape(*P.shape[:2], -1, model.k)
         return (parts[:, u, e] * parts[:, v, f]).sum((1, 2))
-    if isinstance(model, FmFM):
+    if isinstance(model, sf.FmFM):
         W = params["field_matrices"]
         M = (W + W.transpose(2, 3)) / 2 if model.symmetric else W
         return torch.einsum("npi,pij,npj->n", P[:, u], M[f, e], P[:, v])
     products = P[:, u, : model.k] * P[:, v, : model.k]
-    if isinstance(model, FwFM):
+    if isinstance(model, sf.FwFM):
         n_fields = len(layout.fields)
         weights = params["field_weights"].reshape(model.members, n_fields, n_fields)[:, f, e]
         pairs = torch.einsum("npmd,mp->n", products.unflatten(2, (model.members, -1)), weights)
         return pairs + P[:, torch.combinations(torch.arange(n_units), 3), model.k :].prod(2).sum((1, 2))
     products = products.sum(2)
-    if isinstance(model, LowRankFwFM):
+    if isinstance(model, sf.LowRankFwFM):
         U, d = params["field_factors"], params["field_scales"]
         products = products * (U.T @ torch.diag(d) @ U)[f, e] * (f != e)
     return products.sum(1)
@@ -470,11 +465,11 @@ class EngineBattery:
     def test_a_loss_of_large_scores_is_exact(self, loss):
         slots = make_slots("sum")
         for bias in (-40.0, -3.0, 3.0, 12.0):
-            params = random_params(FM(4), slots.layout) | {"bias": np.array([bias], np.float32)}
+            params = random_params(sf.FM(4), slots.layout) | {"bias": np.array([bias], np.float32)}
             y, weight = make_targets(loss, len(slots))
-            gradient, value = self.one_step(FM(4), loss, params, slots, y, weight)
-            score = formula_scores(FM(4), params, slots)
-            exact = Loss(loss, **{FORMULAS[loss].named: PARAMETERS[loss]} if loss in PARAMETERS else {})
+            gradient, value = self.one_step(sf.FM(4), loss, params, slots, y, weight)
+            score = formula_scores(sf.FM(4), params, slots)
+            exact = sf.Loss(loss, **{FORMULAS[loss].named: PARAMETERS[loss]} if loss in PARAMETERS else {})
             slope = (weight * exact.slope(y, score)).sum() / weight.sum()
             assert value == pytest.approx((weight * losses(loss, y, score)).sum() / weight.sum(), rel=1e-4)
             assert gradient["bias"][0] == pytest.approx(slope, rel=1e-4)
@@ -535,7 +530,7 @@ class EngineBattery:
 
     def test_coordinates_for_products_of_three_have_their_own_l2(self):
         """One model, so that it runs at any depth: that of pairs would be as good for most of the numbers above."""
-        slots, model = make_slots("sum")[:12], FwFM(k=3, third=5)
+        slots, model = make_slots("sum")[:12], sf.FwFM(k=3, third=5)
         params, (y, weight) = random_params(model, slots.layout), make_targets("logistic", 12)
         active = active_features(slots)
         groups = [[Group(field.n_features, l2=0.25, l2_third=0.75)] for field in slots.layout.fields]
@@ -559,9 +554,9 @@ class EngineBattery:
         rng = np.random.default_rng(seed)
         layout = SlotLayout((FieldLayout("a", size, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
         groups = [[Group(size, smoothness=smoothness, order=order, periodic=periodic)], [Group(2)]]
-        params = random_params(FM(2), layout, rng)
+        params = random_params(sf.FM(2), layout, rng)
         slots = Slots(np.array([[0, size]], np.int32), np.zeros((1, 2), np.float32), layout)  # the loss has no gradient
-        gradient, _ = self.one_step(FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=groups)
+        gradient, _ = self.one_step(sf.FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=groups)
         difference = np.eye(size)
         for _ in range(order):
             difference = np.roll(difference, -1, axis=0) - difference if periodic else np.diff(difference, axis=0)
@@ -586,13 +581,13 @@ class EngineBattery:
         n = blocks * size
         layout = SlotLayout((FieldLayout("a", n, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
         group = Group(n, smoothness=0.5, order=order, periodic=axes, shape=tuple(shape))
-        params = random_params(FM(2), layout, rng)
+        params = random_params(sf.FM(2), layout, rng)
         active = int(rng.integers(blocks))  # the only block with an active feature
         first = active * size
         weight = np.full((1, 2), 1e-6, np.float32)  # the loss has next to no gradient
         slots = Slots(np.array([[first, n]], np.int32), weight, layout)
         gradient, _ = self.one_step(
-            FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=[[group], [Group(2)]]
+            sf.FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=[[group], [Group(2)]]
         )
         expected = np.zeros((n, 3))
         v = np.column_stack([params["factors"], params["linear"]])[first : first + size].reshape(*shape, 3)
@@ -614,11 +609,11 @@ class EngineBattery:
             line = (x ** (order - 1)).astype(np.float32)
             params = {"bias": np.zeros(1, np.float32), "linear": line, "factors": np.stack([line, -line], axis=1)}
             groups = [[Group(8, smoothness=1.0, order=order)]]
-            gradient, _ = self.one_step(FM(2), "squared", params, slots, np.zeros(1), np.ones(1), groups=groups)
+            gradient, _ = self.one_step(sf.FM(2), "squared", params, slots, np.zeros(1), np.ones(1), groups=groups)
             assert not gradient["factors"].any() and not gradient["linear"].any()
 
     def test_the_padding_of_shorter_vectors_stays_zero(self):
-        model = FmFM(k=(2, 3, 4, 1, 3))
+        model = sf.FmFM(k=(2, 3, 4, 1, 3))
         slots = make_slots("identity")
         layout = slots.layout
         groups = make_groups(layout, 2, False)
@@ -657,19 +652,19 @@ class EngineBattery:
 
     def test_rows_without_weight_have_no_part_in_the_gradient(self):
         slots = make_slots("sum")
-        params = random_params(FwFM(4), slots.layout)
+        params = random_params(sf.FwFM(4), slots.layout)
         y, weight = make_targets("logistic", len(slots))
         some = np.arange(len(slots)) % 3 > 0
-        whole = self.one_step(FwFM(4), "logistic", params, slots, y, weight * some)
-        part = self.one_step(FwFM(4), "logistic", params, slots[some], y[some], weight[some])
+        whole = self.one_step(sf.FwFM(4), "logistic", params, slots, y, weight * some)
+        part = self.one_step(sf.FwFM(4), "logistic", params, slots[some], y[some], weight[some])
         assert_same(whole[0], part[0], rtol=1e-4, atol=1e-7)
         assert whole[1] == pytest.approx(part[1])
 
     def test_parameters_are_copies(self):
         slots = make_slots("sum")
-        params = random_params(FwFM(4), slots.layout)
+        params = random_params(sf.FwFM(4), slots.layout)
         start = {name: values.copy() for name, values in params.items()}
-        engine = self.engine(FwFM(4), slots.layout, params, threads=1)
+        engine = self.engine(sf.FwFM(4), slots.layout, params, threads=1)
         assert_same(engine.params(), start)
         assert_same(engine.params(averaged=True), start)
         engine.step(slots, *make_targets("logistic", len(slots)))
@@ -684,7 +679,9 @@ class EngineBattery:
     def test_optimizers_are_the_textbook_on_active_features(self, name, weight_decay):
         slots = make_slots("sum", 90)
         settings = Optimizer(name, learning_rate=0.05, weight_decay=weight_decay, eps=1e-3, ema=0.7)
-        engine = self.engine(FM(4), slots.layout, random_params(FM(4), slots.layout), "logistic", settings, threads=1)
+        engine = self.engine(
+            sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), "logistic", settings, threads=1
+        )
         decays = {"bias": 0.0, "linear": weight_decay, "factors": weight_decay}
         plain = {key: PlainOptimizer(settings, values, decays[key]) for key, values in engine.params().items()}
         y, weight = make_targets("logistic", len(slots))
@@ -731,7 +728,7 @@ class EngineBattery:
         y, weight = make_targets("logistic", len(slots))
         engines = [
             self.engine(
-                FM(4), slots.layout, random_params(FM(4), slots.layout), optimizer=Optimizer(ema=0.9), threads=1
+                sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), optimizer=Optimizer(ema=0.9), threads=1
             )
             for _ in range(2)
         ]
@@ -787,13 +784,13 @@ class EngineBattery:
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     def test_a_loss_that_is_not_finite_is_seen(self, loss, bad):
         slots = make_slots("sum")
-        params = random_params(FM(4), slots.layout) | {"bias": np.array([bad], np.float32)}
+        params = random_params(sf.FM(4), slots.layout) | {"bias": np.array([bad], np.float32)}
         y, weight = make_targets(loss, len(slots))
-        _, value = self.one_step(FM(4), loss, params, slots, np.full(len(y), 0.5), weight)
+        _, value = self.one_step(sf.FM(4), loss, params, slots, np.full(len(y), 0.5), weight)
         assert not np.isfinite(value)
         with np.errstate(invalid="ignore"):  # infinities of both signs
             gradient, value = self.one_step(
-                FM(4), loss, random_params(FM(4), slots.layout), slots, np.full(len(y), bad), weight
+                sf.FM(4), loss, random_params(sf.FM(4), slots.layout), slots, np.full(len(y), bad), weight
             )
         assert not np.isfinite(value)
         if np.isnan(bad) or loss not in ("quantile", "huber"):  # whose slope is bounded
@@ -831,8 +828,8 @@ class EngineBattery:
 
     def test_no_rows_or_no_weight_make_no_step(self):
         slots = make_slots("sum")
-        params = random_params(FM(4), slots.layout)
-        engine = self.engine(FM(4), slots.layout, params, optimizer=Optimizer(weight_decay=0.1), threads=1)
+        params = random_params(sf.FM(4), slots.layout)
+        engine = self.engine(sf.FM(4), slots.layout, params, optimizer=Optimizer(weight_decay=0.1), threads=1)
         y, weight = make_targets("logistic", len(slots))
         assert engine.step(slots[:0], y[:0], weight[:0]) == 0.0
         assert engine.step(slots, y, weight, rows=np.empty(0, np.int64)) == 0.0
@@ -842,7 +839,7 @@ class EngineBattery:
 
     def test_a_batch_beyond_the_batch_size_is_refused(self):
         slots = make_slots("sum")
-        engine = self.engine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=10, threads=1)
+        engine = self.engine(sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), batch_size=10, threads=1)
         with pytest.raises(ValueError, match=r"a batch has at most 10 rows \(batch_size\), got 40"):
             engine.step(slots, *make_targets("logistic", 40))
 
@@ -869,7 +866,7 @@ class EngineBattery:
     def test_the_size_of_a_batch_is_checked(self):
         slots = make_slots("sum", 20)
         y, weight = make_targets("logistic", len(slots))
-        engine = self.engine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=16, threads=1)
+        engine = self.engine(sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), batch_size=16, threads=1)
         for size in (0, 17):
             with pytest.raises(ValueError, match="from 1 to 16 rows"):
                 engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)

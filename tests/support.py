@@ -11,7 +11,6 @@ from hypothesis import settings
 
 import splinefm as sf
 from splinefm.model.family.parameters import init_params
-from splinefm.train.losses import Loss
 
 # `make test THOROUGH=1` sets it.
 THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))
@@ -101,7 +100,7 @@ def random_fitted(model, schema, table, *, loss=None, seed=1, **options):
     """Return a model with the parameters of `random_params`: what training would take does not matter to most tests."""
     encoder = fit_encoder(schema, table)
     params = random_params(model, encoder.layout, seed, **options)
-    return sf.Fitted(encoder, model, params, Loss(loss) if isinstance(loss, str) else loss or Loss())
+    return sf.Fitted(encoder, model, params, sf.Loss(loss) if isinstance(loss, str) else loss or sf.Loss())
 
 
 def random_classes(model, schema, table, labels=("a", "b", "c"), *, seed=1):
@@ -109,7 +108,7 @@ def random_classes(model, schema, table, labels=("a", "b", "c"), *, seed=1):
     encoder = fit_encoder(schema, table)
     parts = [random_params(model, encoder.layout, seed + i) for i in range(len(labels))]
     params = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    return sf.Fitted(encoder, model, params, Loss("softmax", classes=tuple(labels)))
+    return sf.Fitted(encoder, model, params, sf.Loss("softmax", classes=tuple(labels)))
 
 
 # Tables: every kind of field, with special and missing values, several windows per unit and several units

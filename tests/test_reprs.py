@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.train.results import Epoch, StudySummary, TrialSummary
+from splinefm.train.results import StudySummary, TrialSummary
 from support import random_fitted
 
 MOST = 250
@@ -54,6 +54,6 @@ def test_a_model_names_its_formula_loss_rows_and_first_fields(fitted):
 
 
 def test_a_model_tells_its_validation_loss_if_it_was_measured(fitted):
-    history = tuple(Epoch(i, 0.7, loss, 0.1, 1.0, 1.0) for i, loss in enumerate((0.6, 0.5, np.nan)))
+    history = tuple(sf.Epoch(i, 0.7, loss, 0.1, 1.0, 1.0) for i, loss in enumerate((0.6, 0.5, np.nan)))
     measured = sf.Fitted(fitted.encoder, fitted.model, fitted.params, fitted.loss, history)
     assert ", validation logloss 0.5, " in repr(measured)

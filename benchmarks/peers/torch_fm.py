@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import splinefm as sf
 from splinefm.encode.slots import Slots
 from splinefm.model.family.contract import Params
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM
-from splinefm.model.family.fm import FM
 
 VARIANTS = ("adagrad, sparse", "adam, sparse", "adamw, dense fused")
 
@@ -65,7 +62,7 @@ class TorchFM(torch.nn.Module):
         Whether the gradients of the tables are sparse tensors.
     """
 
-    def __init__(self, model: FM | FwFM | FmFM | FFM, params: Params, sparse: bool) -> None:
+    def __init__(self, model: sf.FM | sf.FwFM | sf.FmFM | sf.FFM, params: Params, sparse: bool) -> None:
         super().__init__()
         self.model = model
         self.bias = torch.nn.Parameter(torch.tensor(params["bias"]))
@@ -86,13 +83,13 @@ class TorchFM(torch.nn.Module):
 
     def interaction(self, P: Tensor) -> Tensor:
         """Σ_{f<e} p_f' M_fe p_e for P of shape (n, fields, width)."""
-        if isinstance(self.model, FM):
+        if isinstance(self.model, sf.FM):
             return 0.5 * (P.sum(1).square().sum(1) - P.square().sum((1, 2)))
-        if isinstance(self.model, FwFM):
+        if isinstance(self.model, sf.FwFM):
             between = torch.triu(self.get_parameter("field_weights"), 1)
             return (torch.einsum("fe,nek->nfk", between, P) * P).sum((1, 2))
         n_fields = P.shape[1]
-        if isinstance(self.model, FmFM):
+        if isinstance(self.model, sf.FmFM):
             above = torch.triu(torch.ones(n_fields, n_fields), 1)[:, :, None, None]
             between = self.get_parameter("field_matrices") * above
             return (torch.einsum("nfi,feij->nej", P, between) * P).sum((1, 2))
@@ -102,7 +99,7 @@ class TorchFM(torch.nn.Module):
 
 
 def make_step(
-    model: FM | FwFM | FmFM | FFM, params: Params, variant: str, learning_rate: float
+    model: sf.FM | sf.FwFM | sf.FmFM | sf.FFM, params: Params, variant: str, learning_rate: float
 ) -> Callable[[Batch], float]:
     """A function that makes one optimizer step on a batch and returns its mean loss before the step."""
     sparse = variant.endswith("sparse")

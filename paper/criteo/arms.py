@@ -13,8 +13,6 @@ import splinefm as sf
 from paper.criteo.data import INTEGERS, LABEL, Parts, largest
 from paper.harness import Json
 from paper.search import search
-from splinefm.train.loop import Diverged
-from splinefm.train.results import Epoch
 
 # Values below zero are codes; the file has none below -3.
 NEGATIVE = (-1.0, -2.0, -3.0, "negative")
@@ -110,7 +108,7 @@ def tune_and_test(arm: str, k: int, seed: int, parts: Parts, settings: Json, how
 
 
 def _fit(parts: Parts, schema: sf.Schema, k: int, training: sf.Training, trial: optuna.Trial) -> sf.Fitted:
-    def report(epoch: Epoch) -> None:
+    def report(epoch: sf.Epoch) -> None:
         trial.report(epoch.validation_loss, epoch.epoch)
         if trial.should_prune():
             raise optuna.TrialPruned
@@ -125,7 +123,7 @@ def _fit(parts: Parts, schema: sf.Schema, k: int, training: sf.Training, trial: 
             training=training,
             callbacks=[report],
         )
-    except Diverged as error:
+    except sf.Diverged as error:
         raise optuna.TrialPruned from error
 
 

@@ -11,7 +11,6 @@ from paper.harness import Json
 from paper.synthetic.data import CATEGORIES, Clicks
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Group, Optimizer
-from splinefm.train.losses import Loss
 
 
 def make_schema(basis: Any) -> sf.Schema:
@@ -56,7 +55,7 @@ def fit_as_authors(train: Clicks, basis: Any, settings: Json, seed: int) -> sf.F
     for _ in range(settings["epochs"]):
         for rows in batches:
             engine.step(slots, click, weight, rows)
-    return sf.Fitted(encoder, model, engine.params(), Loss("logistic"))
+    return sf.Fitted(encoder, model, engine.params(), sf.Loss("logistic"))
 
 
 def fit_by_library(train: Clicks, basis: Any, settings: Json, seed: int, smoothness: float) -> sf.Fitted:

@@ -15,9 +15,7 @@ import splinefm as sf
 from paper.harness import Json
 from paper.search import search
 from paper.tabular.data import About
-from splinefm.train.loop import Diverged
 from splinefm.train.losses import LossName
-from splinefm.train.results import Epoch
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,14 +66,14 @@ class PaperArm:
         def objective(trial: optuna.Trial) -> float:
             params = self._suggest(trial, settings["space"], settings["batches"][settings["set"]])
 
-            def report(epoch: Epoch) -> None:
+            def report(epoch: sf.Epoch) -> None:
                 trial.report(_value(about, epoch), epoch.epoch)
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
             try:
                 fitted = self._fit(about, params, train, held_out, 0, 1, report)
-            except Diverged as error:
+            except sf.Diverged as error:
                 raise optuna.TrialPruned from error
             return _value(about, fitted.history[-1])
 
@@ -104,7 +102,7 @@ class PaperArm:
         validation: float | pa.Table,
         seed: int,
         threads: int,
-        report: Callable[[Epoch], None] = lambda epoch: None,
+        report: Callable[[sf.Epoch], None] = lambda epoch: None,
     ) -> sf.Fitted:
         return sf.fit_model(
             train,
@@ -154,7 +152,7 @@ def is_category(column: pa.Field) -> bool:
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
-def _value(about: About, epoch: Epoch) -> float:
+def _value(about: About, epoch: sf.Epoch) -> float:
     """Return the reported metric of an epoch, whose loss is half the squared error or cross-entropy."""
     loss = epoch.validation_loss
     return float(np.sqrt(2.0 * loss)) if about.task == "regression" else loss

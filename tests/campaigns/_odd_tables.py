@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from _campaign import Wrong, check_clear
 
 import splinefm as sf
-from splinefm.encode.tables.open import open_table
 
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one of several things: at random, or as Hypothesis says."""
@@ -356,7 +355,7 @@ def _agree(case: Case, fitted: sf.Fitted, scores: np.ndarray, folder: Path) -> N
     rows = case.rows
     if case.form == "csv":  # which words stand for missing values, the reader of files knows
         schema = fitted.encoder.schema
-        chunks = open_table(case.source, types=schema.column_types()).chunks(list(schema.columns))
+        chunks = sf.open_table(case.source, types=schema.column_types()).chunks(list(schema.columns))
         rows = [row for chunk in chunks for row in pa.Table.from_batches([chunk]).to_pylist()]
     if rows is not None:
         try:

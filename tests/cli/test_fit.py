@@ -12,7 +12,6 @@ import splinefm as sf
 from commands import with_positive_amounts
 from splinefm.cli import fit as module
 from splinefm.cli.targets import choose_loss, suggest_for, suggest_loss
-from splinefm.encode.tables.open import open_table
 from splinefm.model.family import AnyModel
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -97,12 +96,12 @@ def test_the_target_decides_the_loss(run, write, tmp_path, values, loss, classes
 def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
     labels = pa.array(["a", "b", None] * 20).dictionary_encode()
     write(pa.table({"x": np.arange(60.0), "y": labels}), tmp_path / "d.parquet")
-    assert choose_loss(open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
+    assert choose_loss(sf.open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
 
 
 @pytest.mark.parametrize(("labels", "ends"), [("abcde", "'d', 'e'"), ("abcdef", "'d', 'e', ...")])
 def test_only_labels_that_are_left_out_are_hinted_at(labels, ends):
-    table = open_table({"y": list(labels) * 3})
+    table = sf.open_table({"y": list(labels) * 3})
     assert choose_loss(table, "y").reason.endswith(ends)
 
 
@@ -188,7 +187,7 @@ class TestSuggestions:
 
     def test_odd_columns_do_not(self, write, tmp_path):
         path = write(pa.table({"x": [1.0] * 4, "y": ["1", "2", "4", "90"]}), tmp_path / "d.parquet")
-        assert suggest_loss(open_table(path), "y") is None
+        assert suggest_loss(sf.open_table(path), "y") is None
         assert suggest_for("y", np.zeros(0)) is None and suggest_for("y", np.full(9, 2.5)) is None
 
 

@@ -12,7 +12,6 @@ import pytest
 import splinefm as sf
 from splinefm.cli import view
 from splinefm.cli.segments import parse_segments
-from splinefm.encode.tables.open import open_table
 from splinefm.inspect import rows as samples
 from splinefm.inspect.rows import RowSample
 from splinefm.inspect.values import category_counts, value_grid
@@ -488,7 +487,7 @@ def test_a_hashed_category_need_not_be_known():
 
 def test_a_sample_is_uniform_and_repeats():
     hits = np.zeros(100)
-    table = open_table({"x": range(100)})
+    table = sf.open_table({"x": range(100)})
     first = samples.read_sample(table, ["x"], 30).table()
     assert first.equals(samples.read_sample(table, ["x"], 30).table()) and len(set(first["x"].to_pylist())) == 30
     for seed in range(300):

@@ -43,11 +43,9 @@ from splinefm.model.cpu import CpuEngine
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import predict_scores
-from splinefm.train.losses import Loss
 from splinefm.train.penalties import AdaptivePenalties
 from splinefm.train.rows import Chunk
 from splinefm.update.files import DEFAULT_GUARD, update_lock
-from splinefm.update.guard import Guard
 from support import THOROUGH, one_of_each, random_params
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")  # without arguments where pytest looks for examples
@@ -87,7 +85,7 @@ def draw_chunk(n, rng):
 
 
 def parallel_model(processes, model, params, groups, loss=None, **options):
-    made = ParallelModel(model, LAYOUT, loss or Loss(), groups, processes, 16, **options)
+    made = ParallelModel(model, LAYOUT, loss or sf.Loss(), groups, processes, 16, **options)
     params = params if params["bias"].ndim == 2 else {name: values[None] for name, values in params.items()}
 
     def read(f, begin, end):
@@ -124,9 +122,9 @@ def batch_of(model, chunk, rate=1e-9):
 def check_scores(processes):
     """Sharded scores against the formula and the CPU engine."""
     worst = {}
-    softmax = Loss("softmax", classes=("a", "b", "c"))
+    softmax = sf.Loss("softmax", classes=("a", "b", "c"))
     for i, model in enumerate([*one_of_each(5), sf.FwFM(k=4)]):
-        loss = softmax if i == 7 else Loss()
+        loss = softmax if i == 7 else sf.Loss()
         parts = [random_params(model, LAYOUT, seed) for seed in range(loss.n_outputs)]
         params = parts[0] if i < 7 else {name: np.stack([part[name] for part in parts]) for name in parts[0]}
         made = parallel_model(processes, model, params, SMOOTH, loss)
@@ -254,7 +252,7 @@ def request(**options):
     schema = sf.Schema(
         [sf.Numerical("x"), sf.Categorical("c"), sf.Categorical("d", min_count=1), sf.MultiValued("tags")]
     )
-    return DistributedFit(str(FOLDER / "rows"), "click", schema, sf.FwFM(k=4), Loss(), training=TRAINING, **options)
+    return DistributedFit(str(FOLDER / "rows"), "click", schema, sf.FwFM(k=4), sf.Loss(), training=TRAINING, **options)
 
 
 class Interrupted(ValueError):
@@ -312,7 +310,7 @@ def three(processes):
     RESULTS["update"] = update(processes, "three", "new", "updated.sfm")
     RESULTS["zeros"] = outcome(processes, lambda: update(processes, "updated.sfm", "zeros", "updated.sfm"))
     settings = JobSettings(FOLDER / "sharded", sharded=True)
-    RESULTS["sharded"] = update(processes, "three", "new", "sharded", settings, Guard(str(FOLDER / "rows")))
+    RESULTS["sharded"] = update(processes, "three", "new", "sharded", settings, sf.Guard(str(FOLDER / "rows")))
 
 
 def update(processes, model, data, out, settings=None, guard=DEFAULT_GUARD):

@@ -26,17 +26,16 @@ from splinefm.distribute.statistics import (
 )
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train import target_summary as targets
-from splinefm.train.losses import Loss
 from splinefm.train.rows import LabeledTable, ValidationSample
 from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
 
 N = 500
 LOSSES = [
-    Loss("squared"),
-    Loss("logistic", class_weights=(1.0, 3.0)),
-    Loss("quantile", quantile=0.3),
-    Loss("softmax", classes=(0, 1, 2)),
+    sf.Loss("squared"),
+    sf.Loss("logistic", class_weights=(1.0, 3.0)),
+    sf.Loss("quantile", quantile=0.3),
+    sf.Loss("softmax", classes=(0, 1, 2)),
 ]
 
 
@@ -133,7 +132,7 @@ def test_it_is_that_of_one_process(data):
     rows, schema, table = data
     statistics = merged(rows, scan_of(schema, block=1 << 17), 1)
     assert statistics.encoder() == sf.fit_encoder(schema, table.select(list(schema.columns)))
-    summary = TargetSummary(Loss("squared"))
+    summary = TargetSummary(sf.Loss("squared"))
     summary.add(np.array(table["y"], float), np.array(table["w"]))
     assert fitted_loss(statistics) == summary.fitted()
     sample = ValidationSample(0.3, 4, 50)
@@ -145,9 +144,9 @@ def test_it_is_that_of_one_process(data):
 def test_losses_are_those_of_all_rows(data, name, monkeypatch):
     rows, schema, table = data
     monkeypatch.setattr(targets, "_MAX_TARGETS", 100)
-    summary = TargetSummary(Loss(name))
+    summary = TargetSummary(sf.Loss(name))
     summary.add(np.array(table["y"], float), np.array(table["w"]))
-    loss, _ = merged(rows, replace(scan_of(schema), loss=Loss(name)), 3).targets().fitted()
+    loss, _ = merged(rows, replace(scan_of(schema), loss=sf.Loss(name)), 3).targets().fitted()
     assert loss.center == pytest.approx(summary.fitted()[0].center, rel=1e-12)
     assert loss.scale == pytest.approx(summary.fitted()[0].scale, rel=1e-12)
 
@@ -336,7 +335,7 @@ def test_shares_that_are_missing_or_twice(parts):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loss": Loss("poisson")}, "loss is .*poisson"),
+        ({"loss": sf.Loss("poisson")}, "loss is .*poisson"),
         ({"seed": 5}, "seed is 5 in this process and 4 in another"),
         ({"block": 64}, "block is 64"),
         ({"schema": mixed_schema()}, "different schemas: 6 and 9 fields"),
@@ -378,7 +377,7 @@ def test_columns_and_targets_that_are_wrong(data, tmp_path):
     with pytest.raises(ValueError, match="'nothing'"):
         collect_statistics(rows, Scan(sf.Schema([sf.Numerical("nothing")])))
     pq.write_table(pa.table({"x": [1.0, 2.0], "y": [1.0, None]}), tmp_path / "a.parquet")
-    scan = Scan(sf.Schema([sf.Numerical("x")]), Loss(), "y", block=1)
+    scan = Scan(sf.Schema([sf.Numerical("x")]), sf.Loss(), "y", block=1)
     with pytest.raises(ValueError, match="the target has missing"):
         collect_statistics(open_rows(tmp_path), scan, 1, 2)
     with pytest.raises(ValueError, match="process must be from 0 to 1, got 2"):
@@ -399,7 +398,7 @@ def test_a_process_without_blocks_and_a_table_without_rows(tmp_path):
 def test_scans():
     schema = sf.Schema([sf.Numerical("x")])
     with pytest.raises(ValueError, match="both a loss and a target"):
-        Scan(schema, Loss())
+        Scan(schema, sf.Loss())
     with pytest.raises(ValueError, match="validation must be a share"):
         Scan(schema, validation=1.0)
     with pytest.raises(ValueError, match="from 1 to 4 rows, got 5"):

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from splinefm._core import Interpolation, StringTable, probe_hash, summarize
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary, _count
 from splinefm.encode.plans import RowFields, compile_columns
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.transforms.quantile import Quantile
 
 words = st.lists(st.text(max_size=12), max_size=30)
 
@@ -137,7 +135,7 @@ def test_columns_of_all_kinds_are_sorted_as_numpy_does(kind, n):
 
 @pytest.mark.parametrize("made", [pickle.dumps, copy.deepcopy])
 def test_what_is_made_of_a_vocabulary_or_of_knots_is_not_kept_with_them(made):
-    names, t = Vocabulary(pa.array(["a", "b"], pa.large_string())), Quantile().fit(np.arange(9.0))
+    names, t = Vocabulary(pa.array(["a", "b"], pa.large_string())), sf.Quantile().fit(np.arange(9.0))
     asked = pa.array(["b", "c"], pa.large_string())
     before = made(Vocabulary(names.names)), made(replace(t))
     assert names.find(asked).tolist() == [1, -1] and t(8.0) == 1.0
@@ -149,7 +147,7 @@ def test_what_is_made_of_a_vocabulary_or_of_knots_is_not_kept_with_them(made):
 
 
 @pytest.mark.parametrize(
-    "basis", [BSpline(5, degree=3), BSpline(3, degree=1), MultiResolution((2, 7), degree=2)], ids=str
+    "basis", [sf.BSpline(5, degree=3), sf.BSpline(3, degree=1), sf.MultiResolution((2, 7), degree=2)], ids=str
 )
 @given(
     st.lists(st.integers(-40, 40), min_size=2, max_size=40, unique=True),
@@ -162,7 +160,9 @@ def test_a_number_has_the_same_weights_in_a_column_and_alone(basis, knots, x, n)
     """Columns are encoded by blocks, eight numbers at a time; bit by bit as single rows are."""
     knots = np.sort(np.array(knots, float))
     x = np.resize([*x, *knots, 0.5], n).astype(float)
-    item = Numerical("x", Quantile(x=tuple(knots), u=tuple(np.linspace(0.0, 1.0, len(knots)))), basis, special=(3.0,))
+    item = sf.Numerical(
+        "x", sf.Quantile(x=tuple(knots), u=tuple(np.linspace(0.0, 1.0, len(knots)))), basis, special=(3.0,)
+    )
     start, weight = np.empty((n, len(item.layout.widths)), np.int32), np.empty((n, sum(item.layout.widths)), np.float32)
     compile_columns(item, 10).encode_into(x, start, weight)
     fields = RowFields([item], [10])

@@ -13,7 +13,6 @@ from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import PARTS, parse_times, take_part, to_seconds
 from splinefm.encode.tables.spelling import canonical, float_names
 from splinefm.explore.payload import make_payload
-from splinefm.train.losses import Loss
 from support import (
     CROSSES,
     THOROUGH,
@@ -121,7 +120,7 @@ def test_combinations_that_a_cross_does_not_keep(engine):
 @pytest.mark.parametrize("name", ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"])
 def test_links_of_all_losses(engine, name):
     scaled = {} if name in ("logistic", "poisson") else {"scale": 2.5}
-    loss = Loss(name, center=0.0 if name in ("logistic", "poisson", "gamma", "tweedie") else -3.0, **scaled)
+    loss = sf.Loss(name, center=0.0 if name in ("logistic", "poisson", "gamma", "tweedie") else -3.0, **scaled)
     fitted = random_fitted(sf.FwFM(k=4), mixed_schema(), mixed_table(300), loss=loss)
     check_scores(engine, fitted, mixed_table(300), mixed_table(300, 5))
 

@@ -10,7 +10,6 @@ import splinefm as sf
 from splinefm.explore import payload as payload_explain
 from splinefm.explore.arrays import Buffers
 from splinefm.explore.payload import Items, make_payload
-from splinefm.train.losses import Loss
 from support import (
     CROSSES,
     cross_schema,
@@ -86,7 +85,7 @@ def test_columns_say_how_the_data_are_spread():
 
 def test_targets_are_numbers_of_classes():
     table = mixed_table(50) | {"color": ["red", "blue"] * 25, "weight": [1.0, 2.0] * 25}
-    fitted = random_fitted(sf.FwFM(k=4), mixed_schema(), table, loss=Loss("logistic", classes=("blue", "red")))
+    fitted = random_fitted(sf.FwFM(k=4), mixed_schema(), table, loss=sf.Loss("logistic", classes=("blue", "red")))
     payload = make_payload(fitted, table, target="color", weight="weight")
     assert payload.buffers["rows: target"].tolist() == [1.0, 0.0] * 25
     assert payload.buffers["rows: weight"].tolist() == [1.0, 2.0] * 25

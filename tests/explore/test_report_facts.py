@@ -14,7 +14,6 @@ from commands import with_positive_amounts
 from splinefm.explore.report import explain_file
 from splinefm.inspect.explanation import Effects, explain_table
 from splinefm.metrics import auc, logloss
-from splinefm.train.losses import Loss
 
 
 def test_facts_are_those_of_the_library(made, hostile, hostile_table):
@@ -226,7 +225,7 @@ def test_effects_of_nothing_are_nothing():
 def test_the_report_of_a_quantile_compares_shares(run, table, tmp_path, read_report):
     schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
     part = table.select(["price", "city", "amount"])
-    fitted = fit_part(part, "amount", schema, loss=Loss("quantile", quantile=0.8))
+    fitted = fit_part(part, "amount", schema, loss=sf.Loss("quantile", quantile=0.8))
     fitted.save(tmp_path / "m.sfm")
     pa.parquet.write_table(part, tmp_path / "d.parquet")
     facts = json.loads(run("explain", "m.sfm", "d.parquet", "--target", "amount", "--out", "r", "--json").stdout)

@@ -11,7 +11,6 @@ from scipy.sparse import csr_matrix
 import splinefm as sf
 from splinefm.export import libffm as module
 from splinefm.model.family.formula import formula_scores
-from splinefm.train.losses import Loss
 from support import all_models, averages, random_params
 
 MODELS = [*all_models(5)[:7], averages()[0]]
@@ -51,7 +50,7 @@ def make(fields, model, table=TABLE, **loss):
     if "field_weights" in params:  # of either sign, but not between two vectors of one field
         f = np.arange(len(encoder.layout.fields))
         params["field_weights"][..., f, f] = np.abs(params["field_weights"][..., f, f])
-    return sf.Fitted(encoder, model, params, Loss(**loss))
+    return sf.Fitted(encoder, model, params, sf.Loss(**loss))
 
 
 def expected(fitted, table):

@@ -19,7 +19,6 @@ from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
 from splinefm.export.onnx.transforms import count_up_to, pieces_of, to_unit
 from splinefm.model.family.formula import formula_scores
-from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_classes, random_fitted
 
 MODELS = [*all_models(6), *averages()]
@@ -73,7 +72,7 @@ def schema(reduction):
 def make(fields, model, table=TABLE, loss="logistic", **of_loss):
     """A model with random parameters: nothing has to be trained for an export."""
     schema = fields if isinstance(fields, sf.Schema) else sf.Schema(fields)
-    return random_fitted(model, schema, table, loss=Loss(loss, **of_loss), scale=1.0)
+    return random_fitted(model, schema, table, loss=sf.Loss(loss, **of_loss), scale=1.0)
 
 
 def open_session(source):

@@ -21,7 +21,6 @@ import splinefm as sf
 from splinefm import _files as _writing
 from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
-from splinefm.train.losses import Loss
 from support import all_models, averages, examples, random_fitted
 
 MODELS = [*all_models(7), *averages()]
@@ -319,10 +318,10 @@ class TestContents:
         assert all((second / path.name).read_bytes() == path.read_bytes() for path in first.iterdir())
 
     def test_a_prediction_needs_the_loss(self, tmp_path):
-        labels = Loss("logistic", classes=("no", "yes"))
-        losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=9.0)]
-        losses.append(Loss("quantile", center=2.0, scale=3.0, quantile=0.9))
-        losses.append(Loss("softmax", classes=("a", "b", "c"), of_class="b"))  # which predicts its score
+        labels = sf.Loss("logistic", classes=("no", "yes"))
+        losses = [labels, sf.Loss("squared", center=2.0, scale=3.0), sf.Loss("poisson"), sf.Loss("gamma", scale=9.0)]
+        losses.append(sf.Loss("quantile", center=2.0, scale=3.0, quantile=0.9))
+        losses.append(sf.Loss("softmax", classes=("a", "b", "c"), of_class="b"))  # which predicts its score
         for loss in losses:
             fitted = fitted_to(sf.Schema([sf.Categorical("device")]), loss=loss)
             folder = sf.export_tables(fitted, tmp_path / loss.name)

@@ -17,7 +17,7 @@ from sklearn.utils.class_weight import compute_class_weight
 import splinefm as sf
 from splinefm import metrics
 from splinefm.model.family.formula import formula_scores
-from splinefm.train.losses import Loss, log_softmax, softmax
+from splinefm.train.losses import log_softmax, softmax
 from splinefm.train.target_summary import TargetSummary
 from splinefm.train.targets import as_targets, balanced_weights, class_weights, find_classes
 from support import examples
@@ -56,7 +56,7 @@ def model():
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6))
 def test_the_slope_of_the_loss_is_its_derivative(seed, n_classes):
     rng = np.random.default_rng(seed)
-    loss = Loss("softmax", classes=tuple(range(n_classes)))
+    loss = sf.Loss("softmax", classes=tuple(range(n_classes)))
     score, y = rng.normal(0, 3, (5, n_classes)), rng.integers(0, n_classes, 5).astype(float)
     np.testing.assert_allclose(loss.value(y, score), -np.log(softmax(score)[np.arange(5), y.astype(int)]))
     for c in range(n_classes):
@@ -92,20 +92,20 @@ def test_large_scores_neither_overflow_nor_warn():
 )
 def test_losses_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        Loss(**settings)
+        sf.Loss(**settings)
 
 
 @pytest.mark.parametrize("bad", [-1.0, 4.0, 0.5])
 def test_targets_that_are_no_class_are_refused(bad):
     with pytest.raises(ValueError, match="must be an integer below 4"):
-        Loss("softmax", classes=tuple(LABELS)).check(np.array([0.0, bad]))
+        sf.Loss("softmax", classes=tuple(LABELS)).check(np.array([0.0, bad]))
 
 
 @examples(30)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.integers(1, 4))
 def test_a_table_in_parts_starts_from_the_weighted_shares_of_the_classes(seed, n_classes, parts):
     rng = np.random.default_rng(seed)
-    loss = Loss("softmax", classes=tuple(range(n_classes)))
+    loss = sf.Loss("softmax", classes=tuple(range(n_classes)))
     y = np.append(np.arange(n_classes), rng.integers(0, n_classes, 20)).astype(float)
     weight = rng.uniform(0.125, 4, len(y))
     summary = TargetSummary(loss)
@@ -121,7 +121,10 @@ def test_a_table_in_parts_starts_from_the_weighted_shares_of_the_classes(seed, n
 
 
 def test_a_class_without_rows_has_a_finite_start():
-    loss, summary = Loss("softmax", classes=("a", "b", "c")), TargetSummary(Loss("softmax", classes=("a", "b", "c")))
+    loss, summary = (
+        sf.Loss("softmax", classes=("a", "b", "c")),
+        TargetSummary(sf.Loss("softmax", classes=("a", "b", "c"))),
+    )
     with pytest.raises(ValueError, match="all sample weights are 0"):
         summary.fitted()
     summary.add(np.array([0.0, 2.0]), np.ones(2))
@@ -129,7 +132,7 @@ def test_a_class_without_rows_has_a_finite_start():
 
 
 def test_the_score_of_one_class_is_its_prediction_and_has_no_loss():
-    loss = Loss("softmax", classes=("a", "b", "c"), of_class="b")
+    loss = sf.Loss("softmax", classes=("a", "b", "c"), of_class="b")
     score = np.array([-2.0, 3.0])
     np.testing.assert_array_equal(loss.predict(score), score)
     assert loss.link == "identity" and loss.n_outputs == 1 and not loss.predicts_mean
@@ -141,7 +144,7 @@ def test_the_score_of_one_class_is_its_prediction_and_has_no_loss():
 
 
 def test_targets_and_scores_of_different_lengths_are_refused():
-    loss = Loss("softmax", classes=("a", "b"))
+    loss = sf.Loss("softmax", classes=("a", "b"))
     for function in (loss.value, loss.slope):
         with pytest.raises((ValueError, IndexError), match="broadcast"):
             function(np.zeros(3), np.zeros((4, 2)))
@@ -243,7 +246,7 @@ def test_a_loss_brings_its_classes_and_their_weights():
     options = {"schema": SCHEMA, "model": sf.FM(k=4), "training": sf.Training(epochs=2, threads=1)}
     table = {**TABLE, "y": Y}
     more = (*LABELS.tolist(), "yellow")
-    fitted = sf.fit_model(table, "y", loss=Loss("softmax", classes=more), **options)
+    fitted = sf.fit_model(table, "y", loss=sf.Loss("softmax", classes=more), **options)
     assert fitted.classes == more and fitted.scores(TABLE).shape == (800, 5)
     first = sf.fit_model(table, "y", loss="softmax", class_weight={"red": 3.0}, **options)
     again = sf.fit_model(table, "y", loss=first.loss, **options)
@@ -252,7 +255,7 @@ def test_a_loss_brings_its_classes_and_their_weights():
     with pytest.raises(ValueError, match="class_weight='balanced' is given beside a Loss with class weights"):
         sf.fit_model(table, "y", loss=first.loss, class_weight="balanced", **options)
     with pytest.raises(ValueError, match=r"the target 'y' is 'blue', 'green' or 'red', got 'white'"):
-        sf.fit_model(table, "y", loss=Loss("softmax", classes=("blue", "green", "red")), **options)
+        sf.fit_model(table, "y", loss=sf.Loss("softmax", classes=("blue", "green", "red")), **options)
     with pytest.raises(ValueError, match="score of class 'red' only"):
         sf.fit_model(table, "y", loss=first.for_class("red").loss, **options)
     with pytest.raises(ValueError, match="'z'"):
@@ -412,7 +415,7 @@ def test_files_keep_every_class(model, tmp_path):
 
 def test_parameters_that_do_not_fit_the_classes_are_not_saved(model, tmp_path):
     fitted = model.fitted_
-    for loss in (replace(fitted.loss, classes=tuple(LABELS[:3])), Loss(), Loss("softmax")):
+    for loss in (replace(fitted.loss, classes=tuple(LABELS[:3])), sf.Loss(), sf.Loss("softmax")):
         with pytest.raises(sf.ModelFileError, match=r"has the shape|dimensions instead|no classes"):
             replace(fitted, loss=loss).save(tmp_path / "model.sfm")
 

@@ -16,7 +16,6 @@ from splinefm.inspect.curves import Bars, Surface
 from splinefm.inspect.importance import Importance
 from splinefm.plots.captions import captions
 from splinefm.plots.decorations import set_raw_axis
-from splinefm.train.losses import Loss
 
 
 def labels(axis):
@@ -26,7 +25,7 @@ def labels(axis):
 def bars_of(vocabulary, counts=None, **settings):
     item = sf.Categorical("c", vocabulary=vocabulary, **settings)
     rows = np.random.default_rng(0).normal(size=item.layout.n_features)
-    return Bars(item, rows, 0.0, Loss(), counts)
+    return Bars(item, rows, 0.0, sf.Loss(), counts)
 
 
 # The order of categories
@@ -63,7 +62,7 @@ def test_a_surface_has_its_categories_in_order():
     days, codes = ["Sun", "Mon", "Fri"], ["10", "9", "-1"]
     fields = sf.Categorical("day", vocabulary=days), sf.Categorical("code", vocabulary=codes)
     rows = rng.normal(size=5), rng.normal(size=5)
-    surface = Surface(fields, rows, (rng.normal(size=(5, 2)), rng.normal(size=(5, 2))), np.ones(2), 0.0, Loss())
+    surface = Surface(fields, rows, (rng.normal(size=(5, 2)), rng.normal(size=(5, 2))), np.ones(2), 0.0, sf.Loss())
     ax = sf.plots.surface(surface)
     assert labels(ax.xaxis) == ["Mon", "Fri", "Sun"] and labels(ax.yaxis) == ["-1", "9", "10"]
     expected = [surface(["Mon", "Fri", "Sun"], [code] * 3) for code in ("-1", "9", "10")]
@@ -102,7 +101,7 @@ def test_shortened_names_in_a_picture_differ():
     assert len(set(labels(sf.plots.bars(bars_of(vocabulary)).yaxis))) == 8
     fields = sf.Categorical("c", vocabulary=NAMES), sf.Categorical("d", vocabulary=vocabulary)
     sides = [rng.normal(size=(item.layout.n_features, 2)) for item in fields]
-    surface = Surface(fields, (sides[0][:, 0], sides[1][:, 0]), tuple(sides), np.ones(2), 0.0, Loss())
+    surface = Surface(fields, (sides[0][:, 0], sides[1][:, 0]), tuple(sides), np.ones(2), 0.0, sf.Loss())
     ax = sf.plots.surface(surface)
     assert len(set(labels(ax.xaxis))) == 4 and len(set(labels(ax.yaxis))) == 6
     ones = np.ones(6)

@@ -16,7 +16,6 @@ import splinefm as sf
 from splinefm.cli.segments import parse_segments
 from splinefm.encode.slots import Slots
 from splinefm.model.family.formula import formula_scores
-from splinefm.train.losses import Loss
 from support import all_models, averages, random_fitted, visits_schema, visits_table
 
 MODELS = [*all_models(5), *averages()]
@@ -58,7 +57,7 @@ def make_schema(basis="cubic", transform="minmax", **options):
 
 
 def fitted_to(schema, table, model=MODELS[0], loss="logistic", seed=0):
-    loss = Loss(loss, center=2.0, scale=3.0) if loss == "squared" else Loss(loss)
+    loss = sf.Loss(loss, center=2.0, scale=3.0) if loss == "squared" else sf.Loss(loss)
     return random_fitted(model, schema, table, loss=loss, seed=seed, scale=1.0, spread=0.5)
 
 

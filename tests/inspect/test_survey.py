@@ -9,7 +9,6 @@ import pytest
 import splinefm as sf
 from splinefm.inspect import survey as survey_module
 from splinefm.inspect.survey import NOTHING, OTHERS, FieldTally
-from splinefm.train.losses import Loss
 
 
 def test_a_column_is_cut_into_intervals_of_the_data():
@@ -51,7 +50,7 @@ def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch
 @pytest.mark.parametrize(("loss", "variance"), [("squared", 4.0), ("poisson", 3.0), ("logistic", 0.1875)])
 def test_the_variance_of_a_target_suits_the_loss(loss, variance):
     p = 0.25 if loss == "logistic" else 3.0
-    assert survey_module._variance(Loss(loss), np.array([p]), np.array([1.0])) == variance
+    assert survey_module._variance(sf.Loss(loss), np.array([p]), np.array([1.0])) == variance
 
 
 def test_chunks_do_not_matter(run, model, data, monkeypatch):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import splinefm as sf
 from battery import (
     GRADIENT,
     MODELS,
@@ -20,9 +21,6 @@ from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_weighted import FwFM
-from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import BatchScorer, predict_scores
@@ -44,7 +42,7 @@ ENGINE = TestCpuEngine()
 def test_differences_of_an_order_that_is_not_offered_are_refused(order):
     layout = SlotLayout((FieldLayout("a", 9, (1,), (0,)),))
     with pytest.raises(ValueError, match=f"order of differences must be from 1 to 3, got {order}"):
-        CpuEngine(FM(2), layout, random_params(FM(2), layout), groups=[[Group(9, smoothness=1.0, order=order)]])
+        CpuEngine(sf.FM(2), layout, random_params(sf.FM(2), layout), groups=[[Group(9, smoothness=1.0, order=order)]])
 
 
 def test_groups_that_do_not_cover_a_field_are_refused():
@@ -52,7 +50,7 @@ def test_groups_that_do_not_cover_a_field_are_refused():
     groups = [[Group(field.n_features)] for field in layout.fields]
     groups[2] = [Group(3)]
     with pytest.raises(ValueError, match="groups of field 'country' do not cover its"):
-        CpuEngine(FM(4), layout, random_params(FM(4), layout), groups=groups)
+        CpuEngine(sf.FM(4), layout, random_params(sf.FM(4), layout), groups=groups)
 
 
 def small_blocks(monkeypatch):
@@ -71,7 +69,7 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     one, loss = ENGINE.one_step(model, "logistic", params, slots, y, weight, groups=groups)
     small_blocks(monkeypatch)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
-    assert engine.sizes.block * 4 < len(slots) or (isinstance(model, FFM) and engine.sizes.shard * 4 < len(slots))
+    assert engine.sizes.block * 4 < len(slots) or (isinstance(model, sf.FFM) and engine.sizes.shard * 4 < len(slots))
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
     assert_same(ENGINE.gradient_of(engine), one, rtol=1e-4, atol=1e-6)
 
@@ -180,7 +178,7 @@ def test_batches_with_much_work_are_divided_among_threads():
     layout = make_slots("sum").layout
     width = layout.n_units + layout.n_weights  # at most so many vectors per row
     for batch_size in (20, 32, 64, 128, 1000):
-        small, large = (workspace.make_sizes(FwFM(k, third=k), layout, batch_size) for k in (8, 4096))
+        small, large = (workspace.make_sizes(sf.FwFM(k, third=k), layout, batch_size) for k in (8, 4096))
         assert large.shard < batch_size and large.shard % large.tile == 0 and large.shard % 16 == 0
         if 16 * batch_size * width < workspace.LARGE:
             assert small.block == small.shard

@@ -7,15 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 import support
 from splinefm import BSpline
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
-from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores, unit_sums
-from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.model.family.parameters import init_params, param_shapes
 from support import examples
 
@@ -33,12 +29,12 @@ seeds = st.integers(0, 2**32 - 1)
 def models(n_fields):
     k = st.integers(1, 5)
     return st.one_of(
-        st.builds(FM, k),
-        st.builds(FwFM, k, st.integers(0, 3)),
-        st.builds(LowRankFwFM, k, st.integers(1, 3)),
-        st.builds(FmFM, st.one_of(k, st.tuples(*[k] * n_fields))),
-        st.builds(FFM, k),
-        st.builds(HigherOrderFM, k, st.integers(2, 5)),
+        st.builds(sf.FM, k),
+        st.builds(sf.FwFM, k, st.integers(0, 3)),
+        st.builds(sf.LowRankFwFM, k, st.integers(1, 3)),
+        st.builds(sf.FmFM, st.one_of(k, st.tuples(*[k] * n_fields))),
+        st.builds(sf.FFM, k),
+        st.builds(sf.HigherOrderFM, k, st.integers(2, 5)),
     )
 
 
@@ -123,7 +119,7 @@ def test_along_two_spline_fields_a_score_is_a_tensor_product_spline(model, bases
     assert residual(products, scores) < 1e-9
 
 
-@pytest.mark.parametrize("model", [FM(3), FwFM(3), FmFM(3), FFM(3), HigherOrderFM(3, 3)])
+@pytest.mark.parametrize("model", [sf.FM(3), sf.FwFM(3), sf.FmFM(3), sf.FFM(3), sf.HigherOrderFM(3, 3)])
 def test_without_the_sum_reduction_a_score_is_no_spline(model):
     basis = BSpline(4, 3)
     u = grid(basis)
@@ -136,14 +132,14 @@ def test_without_the_sum_reduction_a_score_is_no_spline(model):
 
 def matrix(model, params, f, e, width):
     """M_fe of the definition."""
-    if isinstance(model, FwFM):
+    if isinstance(model, sf.FwFM):
         return params["field_weights"][f, e] * np.diag(np.arange(width) < model.k)
-    if isinstance(model, LowRankFwFM):
+    if isinstance(model, sf.LowRankFwFM):
         U, d = params["field_factors"], params["field_scales"]
         return (f != e) * sum(d[r] * U[r, f] * U[r, e] for r in range(len(d))) * np.eye(width)
-    if isinstance(model, FmFM):
+    if isinstance(model, sf.FmFM):
         return params["field_matrices"][f, e]
-    if isinstance(model, FFM):  # picks the part of p_u for field e and that of p_v for field f
+    if isinstance(model, sf.FFM):  # picks the part of p_u for field e and that of p_v for field f
         M = np.zeros((width, width))
         for c in range(model.k):
             M[e * model.k + c, f * model.k + c] = 1.0
@@ -282,38 +278,40 @@ def assert_same_scores(model, params, other, other_params, slots):
 @given(k=st.integers(1, 5), seed=seeds)
 def test_models_with_neutral_field_parameters_are_factorization_machines(k, seed):
     rng = np.random.default_rng(seed)
-    params, slots = random_params(FM(k), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
-    assert_same_scores(FM(k), params, FwFM(k), params | {"field_weights": np.ones((4, 4))}, slots)
-    assert_same_scores(FM(k), params, FmFM(k), params | {"field_matrices": np.tile(np.eye(k), (4, 4, 1, 1))}, slots)
-    assert_same_scores(FM(k), params, FFM(k), params | {"factors": np.tile(params["factors"], 4)}, slots)
-    assert_same_scores(FM(k), params, HigherOrderFM(k, order=2), params, slots)
+    params, slots = random_params(sf.FM(k), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
+    assert_same_scores(sf.FM(k), params, sf.FwFM(k), params | {"field_weights": np.ones((4, 4))}, slots)
+    assert_same_scores(
+        sf.FM(k), params, sf.FmFM(k), params | {"field_matrices": np.tile(np.eye(k), (4, 4, 1, 1))}, slots
+    )
+    assert_same_scores(sf.FM(k), params, sf.FFM(k), params | {"factors": np.tile(params["factors"], 4)}, slots)
+    assert_same_scores(sf.FM(k), params, sf.HigherOrderFM(k, order=2), params, slots)
 
 
-@pytest.mark.parametrize("model", [FwFM(3), FmFM(3)])
+@pytest.mark.parametrize("model", [sf.FwFM(3), sf.FmFM(3)])
 def test_training_starts_from_a_factorization_machine(model):
     rng = np.random.default_rng(0)
     params, slots = init_params(model, LAYOUT, rng, scale=3.0), random_slots(LAYOUT, 20, rng)
-    assert_same_scores(model, params, FM(3), params, slots)
+    assert_same_scores(model, params, sf.FM(3), params, slots)
 
 
 @examples(50)
 @given(k=st.integers(1, 4), seed=seeds)
 def test_field_weights_are_matrices_that_are_multiples_of_the_identity(k, seed):
     rng = np.random.default_rng(seed)
-    params, slots = random_params(FwFM(k), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
+    params, slots = random_params(sf.FwFM(k), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
     matrices = params["field_weights"][:, :, None, None] * np.eye(k)
-    assert_same_scores(FwFM(k), params, FmFM(k), params | {"field_matrices": matrices}, slots)
+    assert_same_scores(sf.FwFM(k), params, sf.FmFM(k), params | {"field_matrices": matrices}, slots)
 
 
 @examples(50)
 @given(k=st.integers(1, 4), rank=st.integers(1, 5), seed=seeds)
 def test_low_rank_field_weights_are_the_field_weights_of_their_matrix(k, rank, seed):
     rng = np.random.default_rng(seed)
-    params, slots = random_params(LowRankFwFM(k, rank), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
+    params, slots = random_params(sf.LowRankFwFM(k, rank), LAYOUT, rng), random_slots(LAYOUT, 5, rng)
     U, d = params["field_factors"], params["field_scales"]
     weights = U.T @ np.diag(d) @ U
     np.fill_diagonal(weights, 0.0)
-    assert_same_scores(LowRankFwFM(k, rank), params, FwFM(k), params | {"field_weights": weights}, slots)
+    assert_same_scores(sf.LowRankFwFM(k, rank), params, sf.FwFM(k), params | {"field_weights": weights}, slots)
 
 
 @examples(50)
@@ -322,7 +320,7 @@ def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(
     rng = np.random.default_rng(seed)
     layout = SlotLayout(LAYOUT.fields[:3])
     slots = random_slots(layout, 5, rng)
-    for model, name in ((FwFM(k), "field_weights"), (FmFM(k), "field_matrices")):
+    for model, name in ((sf.FwFM(k), "field_weights"), (sf.FmFM(k), "field_matrices")):
         params = random_params(model, layout, rng)
         other = params[name].copy()
         other[np.tril_indices(3)] = 99.0
@@ -331,7 +329,9 @@ def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(
 
 @examples(60)
 @given(
-    model=st.one_of(st.builds(FM, st.integers(1, 4)), st.builds(HigherOrderFM, st.integers(1, 4), st.integers(2, 4))),
+    model=st.one_of(
+        st.builds(sf.FM, st.integers(1, 4)), st.builds(sf.HigherOrderFM, st.integers(1, 4), st.integers(2, 4))
+    ),
     order=st.permutations(range(4)),
     seed=seeds,
 )
@@ -352,8 +352,8 @@ def test_the_order_of_fields_does_not_matter(model, order, seed):
 def test_units_of_order_beyond_their_number_add_nothing():
     rng = np.random.default_rng(0)
     P, fields = rng.normal(size=(4, 3, 2)), np.arange(3, dtype=np.int32)
-    three = HigherOrderFM(2, order=3).interaction(P, {}, fields)
-    np.testing.assert_allclose(HigherOrderFM(2, order=7).interaction(P, {}, fields), three, rtol=1e-12)
+    three = sf.HigherOrderFM(2, order=3).interaction(P, {}, fields)
+    np.testing.assert_allclose(sf.HigherOrderFM(2, order=7).interaction(P, {}, fields), three, rtol=1e-12)
 
 
 @examples(30)
@@ -361,8 +361,8 @@ def test_units_of_order_beyond_their_number_add_nothing():
 def test_products_of_three_are_those_of_a_higher_order_without_its_pairs(third, seed):
     rng = np.random.default_rng(seed)
     P, fields = rng.normal(size=(4, 5, 1 + third)), np.array([0, 1, 1, 2, 3], np.int32)
-    three, two = (HigherOrderFM(third, order).interaction(P[:, :, 1:], {}, fields) for order in (3, 2))
-    found = FwFM(1, third).interaction(P, {"field_weights": np.zeros((4, 4))}, fields)
+    three, two = (sf.HigherOrderFM(third, order).interaction(P[:, :, 1:], {}, fields) for order in (3, 2))
+    found = sf.FwFM(1, third).interaction(P, {"field_weights": np.zeros((4, 4))}, fields)
     np.testing.assert_allclose(found, three - two, rtol=1e-9, atol=1e-9)
 
 
@@ -388,7 +388,15 @@ def test_start_values_have_the_right_shapes_and_repeat_with_the_seed(model, seed
 
 
 @pytest.mark.parametrize(
-    ("model", "k"), [(FM(16), 16), (FwFM(9), 9), (LowRankFwFM(4), 4), (FmFM(4), 4), (FFM(4), 4), (HigherOrderFM(2), 2)]
+    ("model", "k"),
+    [
+        (sf.FM(16), 16),
+        (sf.FwFM(9), 9),
+        (sf.LowRankFwFM(4), 4),
+        (sf.FmFM(4), 4),
+        (sf.FFM(4), 4),
+        (sf.HigherOrderFM(2), 2),
+    ],
 )
 def test_start_vectors_are_small_with_mean_zero(model, k):
     layout = SlotLayout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
@@ -400,14 +408,14 @@ def test_start_vectors_are_small_with_mean_zero(model, k):
 
 def test_start_vectors_for_products_of_three_are_small_whatever_their_length():
     layout = SlotLayout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
-    factors = init_params(FwFM(9, third=4), layout, np.random.default_rng(0), scale=0.2)["factors"]
+    factors = init_params(sf.FwFM(9, third=4), layout, np.random.default_rng(0), scale=0.2)["factors"]
     assert factors[:, :9].std() == pytest.approx(0.2 / 3, rel=0.03)
     assert factors[:, 9:].std() == pytest.approx(0.2 / 2, rel=0.03)
 
 
 def test_shorter_vectors_of_a_field_are_padded_with_zeros():
     sizes = (2, 4, 1, 3)
-    model = FmFM(k=sizes)
+    model = sf.FmFM(k=sizes)
     params = init_params(model, LAYOUT, np.random.default_rng(0))
     assert model.width(4) == 4
     for f, k in enumerate(sizes):
@@ -419,33 +427,33 @@ def test_shorter_vectors_of_a_field_are_padded_with_zeros():
             assert not M[k:].any() and not M[:, other:].any()
 
 
-@pytest.mark.parametrize("kind", [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM])
+@pytest.mark.parametrize("kind", [sf.FM, sf.FwFM, sf.LowRankFwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM])
 @pytest.mark.parametrize("k", [0, -3, 1.5, True, "8", None])
 def test_a_length_that_is_no_positive_whole_number_is_refused(kind, k):
     with pytest.raises(ValueError, match="k must be an integer of at least 1, got"):
         kind(k=k)
 
 
-@pytest.mark.parametrize("kind", [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM])
+@pytest.mark.parametrize("kind", [sf.FM, sf.FwFM, sf.LowRankFwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM])
 def test_a_length_may_be_a_whole_number_of_numpy(kind):
     assert kind(k=np.int64(3)).width(1) == 3
 
 
 def test_other_bad_settings_are_refused():
     with pytest.raises(ValueError, match="order must be an integer of at least 2, got 1"):
-        HigherOrderFM(order=1)
+        sf.HigherOrderFM(order=1)
     with pytest.raises(ValueError, match=r"order must be an integer of at least 2, got 2\.5"):
-        HigherOrderFM(order=2.5)
+        sf.HigherOrderFM(order=2.5)
     with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
-        LowRankFwFM(rank=0)
+        sf.LowRankFwFM(rank=0)
     for third in (-1, 2.5, True, None):
         with pytest.raises(ValueError, match=f"third must be an integer of at least 0, got {third}"):
-            FwFM(third=third)
+            sf.FwFM(third=third)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
-        FmFM(k=(2, 0, 3))
+        sf.FmFM(k=(2, 0, 3))
     with pytest.raises(ValueError, match="k has 3 entries, the schema has 4 fields"):
-        init_params(FmFM(k=(2, 3, 4)), LAYOUT, np.random.default_rng(0))
+        init_params(sf.FmFM(k=(2, 3, 4)), LAYOUT, np.random.default_rng(0))
 
 
 def test_lengths_may_be_a_list():
-    assert FmFM(k=[2, 3]) == FmFM(k=(2, 3)) and hash(FmFM(k=[2, 3])) == hash(FmFM(k=(2, 3)))
+    assert sf.FmFM(k=[2, 3]) == sf.FmFM(k=(2, 3)) and hash(sf.FmFM(k=[2, 3])) == hash(sf.FmFM(k=(2, 3)))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from battery import (
     GRADIENT,
     MODELS,
@@ -20,9 +21,6 @@ from battery import (
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_weighted import FwFM
-from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.family.parameters import count_outputs, each_output, init_params, param_shapes
 from splinefm.model.optimizers import Group, Optimizer, make_penalty
@@ -202,13 +200,13 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     monkeypatch.setattr(workspace, "LARGE", 0)
     monkeypatch.setattr(workspace, "TILES", {})
     sizes = workspace.make_sizes(model, slots.layout, len(slots), N_CLASSES)
-    assert sizes.block * 4 < len(slots) or (isinstance(model, FFM) and sizes.shard * 4 < len(slots))
+    assert sizes.block * 4 < len(slots) or (isinstance(model, sf.FFM) and sizes.shard * 4 < len(slots))
     many, same = one_step(model, params, slots, y, weight, groups)
     assert same == pytest.approx(loss, rel=1e-6)
     assert_same(many, one, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", [FM(5), FwFM(4), FFM(3)], ids=str)  # 5 numbers are padded to 8
+@pytest.mark.parametrize("model", [sf.FM(5), sf.FwFM(4), sf.FFM(3)], ids=str)  # 5 numbers are padded to 8
 @pytest.mark.parametrize("name", ["adamw", "adagrad"])
 def test_a_grown_engine_keeps_what_every_class_has_learned(model, name):
     before = make_slots("sum")
@@ -240,10 +238,10 @@ def test_a_grown_engine_keeps_what_every_class_has_learned(model, name):
 @pytest.mark.parametrize("where", range(N_CLASSES))
 def test_a_parameter_that_is_not_finite_is_seen(bad, where):
     slots = make_slots("sum")
-    params = stacked_params(FM(4), slots.layout)
+    params = stacked_params(sf.FM(4), slots.layout)
     params["bias"][where] = bad
     y = np.full(len(slots), where, np.float64)
-    gradient, value = one_step(FM(4), params, slots, y, np.ones(len(y)))
+    gradient, value = one_step(sf.FM(4), params, slots, y, np.ones(len(y)))
     assert not np.isfinite(value)
     if np.isnan(bad) or bad > 0:  # exp(-inf) is 0: the other classes are still defined
         assert not np.isfinite(gradient["bias"]).any()
@@ -252,11 +250,11 @@ def test_a_parameter_that_is_not_finite_is_seen(bad, where):
 @pytest.mark.parametrize("shift", [-1e4, 1e4])
 def test_a_shift_of_all_scores_changes_no_loss(shift):
     slots = make_slots("sum")
-    params = stacked_params(FM(4), slots.layout)
+    params = stacked_params(sf.FM(4), slots.layout)
     y, weight = make_labels(len(slots))
-    one, loss = one_step(FM(4), params, slots, y, weight)
+    one, loss = one_step(sf.FM(4), params, slots, y, weight)
     params["bias"] += np.float32(shift)
-    other, same = one_step(FM(4), params, slots, y, weight)
+    other, same = one_step(sf.FM(4), params, slots, y, weight)
     assert same == pytest.approx(loss, rel=2e-3)
     np.testing.assert_allclose(one["bias"], other["bias"], atol=1e-3)
 
@@ -266,7 +264,7 @@ def test_targets_that_are_no_class_are_refused_before_a_step(bad):
     slots = make_slots("sum")
     y, weight = make_labels(len(slots))
     y[-1] = bad
-    engine = CpuEngine(FM(4), slots.layout, stacked_params(FM(4), slots.layout), "softmax", threads=1)
+    engine = CpuEngine(sf.FM(4), slots.layout, stacked_params(sf.FM(4), slots.layout), "softmax", threads=1)
     with pytest.raises(ValueError, match="integers from 0 to 2, got"):
         engine.step(slots, y, weight)
     assert engine.n_steps == 0
@@ -275,9 +273,9 @@ def test_targets_that_are_no_class_are_refused_before_a_step(bad):
 def test_classes_without_softmax_and_softmax_without_classes_are_refused():
     layout = make_slots("sum").layout
     with pytest.raises(ValueError, match="softmax needs a bias for each"):
-        CpuEngine(FM(4), layout, stacked_params(FM(4), layout), "logistic", threads=1)
+        CpuEngine(sf.FM(4), layout, stacked_params(sf.FM(4), layout), "logistic", threads=1)
     with pytest.raises(ValueError, match="softmax needs a bias for each"):
-        CpuEngine(FM(4), layout, random_params(FM(4), layout), "softmax", threads=1)
+        CpuEngine(sf.FM(4), layout, random_params(sf.FM(4), layout), "softmax", threads=1)
 
 
 @each_model

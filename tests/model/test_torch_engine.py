@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import splinefm as sf
 from battery import EngineBattery, assert_same, each_model, make_groups, make_slots, make_targets
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.fm import FM
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 
@@ -105,7 +104,7 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
 def test_a_wrong_call_changes_nothing():
     slots = make_slots("sum")
     y, weight = make_targets("logistic", len(slots))
-    engine = TorchEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=16, device="cpu")
+    engine = TorchEngine(sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), batch_size=16, device="cpu")
     before, rows, rates = engine.params(), np.arange(40), np.full(3, 0.1)
     start = slots.start.copy()
     start[-1, 1] = slots.layout.n_features
@@ -136,7 +135,7 @@ def test_targets_that_are_no_class_are_refused(bad):
     slots = make_slots("sum")
     y = np.zeros(len(slots))
     y[-1] = bad
-    engine = TorchEngine(FM(4), slots.layout, stacked(FM(4), slots.layout, 3), "softmax", device="cpu")
+    engine = TorchEngine(sf.FM(4), slots.layout, stacked(sf.FM(4), slots.layout, 3), "softmax", device="cpu")
     with pytest.raises(ValueError, match="integers from 0 to 2, got"):
         engine.step(slots, y, np.ones(len(y)))
     assert engine.n_steps == 0
@@ -144,18 +143,18 @@ def test_targets_that_are_no_class_are_refused(bad):
 
 def test_settings_that_do_not_fit_are_refused():
     layout = make_slots("sum").layout
-    params = random_params(FM(4), layout)
+    params = random_params(sf.FM(4), layout)
     with pytest.raises(ValueError, match=r"loss must be one of .* got 'hinge'"):
-        TorchEngine(FM(4), layout, params, "hinge", device="cpu")
+        TorchEngine(sf.FM(4), layout, params, "hinge", device="cpu")
     for loss, parameter in (("squared", 0.5), ("tweedie", 1.0), ("quantile", 1.0), ("huber", np.nan)):
         with pytest.raises(ValueError, match=f"the parameter of the {loss} loss is out of range"):
-            TorchEngine(FM(4), layout, params, loss, loss_parameter=parameter, device="cpu")
+            TorchEngine(sf.FM(4), layout, params, loss, loss_parameter=parameter, device="cpu")
     with pytest.raises(ValueError, match="softmax needs a bias for each"):
-        TorchEngine(FM(4), layout, params, "softmax", device="cpu")
+        TorchEngine(sf.FM(4), layout, params, "softmax", device="cpu")
     with pytest.raises(ValueError, match="softmax needs a bias for each"):
-        TorchEngine(FM(4), layout, stacked(FM(4), layout, 3), device="cpu")
+        TorchEngine(sf.FM(4), layout, stacked(sf.FM(4), layout, 3), device="cpu")
     with pytest.raises(ValueError, match=r"factors of FM\(k=4\) must have the shape \(\d+, 4\)"):
-        TorchEngine(FM(4), layout, random_params(FM(3), layout), device="cpu")
+        TorchEngine(sf.FM(4), layout, random_params(sf.FM(3), layout), device="cpu")
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "mps:7", "meta", "nonsense", ""])
@@ -170,7 +169,9 @@ def test_the_default_device_computes():
 
 def test_the_threads_of_the_process_stay_as_they_are():
     slots, before = make_slots("sum"), torch.get_num_threads()
-    engine = TorchEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), threads=before + 3, device="cpu")
+    engine = TorchEngine(
+        sf.FM(4), slots.layout, random_params(sf.FM(4), slots.layout), threads=before + 3, device="cpu"
+    )
     engine.scores(slots)
     engine.step(slots, *make_targets("logistic", len(slots)))
     with pytest.raises(RuntimeError, match="stop"), with_threads(before + 1):
@@ -182,6 +183,6 @@ def test_the_threads_of_the_process_stay_as_they_are():
 def test_matrices_between_too_many_units_are_refused_before_they_are_made():
     fields = tuple(FieldLayout(f"f{i}", 1, (1,) * 1000, tuple(range(1000))) for i in range(3))
     layout = SlotLayout(fields)
-    params = random_params(FmFM(400), layout)
+    params = random_params(sf.FmFM(400), layout)
     with pytest.raises(ValueError, match=r"training FmFM\(k=400\) with 3,000 units of its fields takes about"):
-        TorchEngine(FmFM(400), layout, params, device="cpu")
+        TorchEngine(sf.FmFM(400), layout, params, device="cpu")

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from battery import problems
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model.family.formula import unit_sums
-from splinefm.train.losses import LOSSES, Loss
+from splinefm.train.losses import LOSSES
 from support import all_models, averages, examples, random_params
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'splinefm[torch]'")
@@ -76,7 +77,7 @@ def test_no_rows_have_no_scores():
 
 def loss_of(name):
     options = {"quantile": {"quantile": 0.8}, "tweedie": {"power": 1.3}, "huber": {"delta": 0.7}}.get(name, {})
-    return Loss(name, classes=(0, 1, 2) if name == "softmax" else None, **options)
+    return sf.Loss(name, classes=(0, 1, 2) if name == "softmax" else None, **options)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -121,5 +122,5 @@ def test_a_score_or_target_that_is_no_number_is_seen(name):
 
 def test_a_quantile_has_no_slope_at_the_target():
     scores = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    formulas.row_losses(Loss("quantile", quantile=0.9), scores, torch.zeros(1)).sum().backward()
+    formulas.row_losses(sf.Loss("quantile", quantile=0.9), scores, torch.zeros(1)).sum().backward()
     assert scores.grad.item() == 0.0

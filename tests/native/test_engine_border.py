@@ -5,16 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family.field_aware import FFM
-from splinefm.model.family.field_matrixed import FmFM
-from splinefm.model.family.field_weighted import FwFM, LowRankFwFM
-from splinefm.model.family.fm import FM
 from splinefm.model.family.formula import formula_scores
-from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Group
 from splinefm.model.scores import predict_scores
@@ -22,7 +18,7 @@ from splinefm.model.workspace import make_shape
 from support import examples
 
 LAYOUT = SlotLayout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
-MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
+MODELS = [sf.FM, sf.FwFM, sf.LowRankFwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM]
 N = 20
 NONE = np.zeros(0, np.float32)
 
@@ -33,7 +29,7 @@ def make_slots(seed: int = 0, n: int = N) -> Slots:
     return Slots(start.astype(np.int32), rng.random((n, 6), np.float32), LAYOUT)
 
 
-def make_engine(model=FM, k=5, batch_size=8):
+def make_engine(model=sf.FM, k=5, batch_size=8):
     params = init_params(model(k), LAYOUT, np.random.default_rng(0))
     return CpuEngine(model(k), LAYOUT, params, batch_size=batch_size, threads=1)
 
@@ -66,16 +62,16 @@ def arguments(slots):
     ],
 )
 def test_parameters_of_losses_out_of_range_are_refused(loss, parameter):
-    params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
+    params = init_params(sf.FM(4), LAYOUT, np.random.default_rng(0))
     with pytest.raises(ValueError, match=f"the parameter of the {loss} loss is out of range"):
-        CpuEngine(FM(4), LAYOUT, params, loss, loss_parameter=parameter)
+        CpuEngine(sf.FM(4), LAYOUT, params, loss, loss_parameter=parameter)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "", "Squared", "squared ", "squared\0"])
 def test_unknown_losses_are_refused(loss):
-    params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
+    params = init_params(sf.FM(4), LAYOUT, np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"loss must be one of logistic, squared, .*, softmax, got"):
-        CpuEngine(FM(4), LAYOUT, params, loss)
+        CpuEngine(sf.FM(4), LAYOUT, params, loss)
 
 
 CHANGES = {
@@ -223,7 +219,7 @@ def test_parameters_of_another_size_are_refused():
 
 
 @pytest.mark.parametrize("members", [-1, 0, 2, 3, 17, 2**60])
-@pytest.mark.parametrize("model", [FwFM(16), FM(16), LowRankFwFM(16), FmFM(16)], ids=str)
+@pytest.mark.parametrize("model", [sf.FwFM(16), sf.FM(16), sf.LowRankFwFM(16), sf.FmFM(16)], ids=str)
 def test_members_that_do_not_fit_are_refused(model, members, monkeypatch):
     make = _core.ModelSettings
     monkeypatch.setattr(workspace, "ModelSettings", lambda **given: make(**(given | {"members": members})))
@@ -255,7 +251,7 @@ def test_vectors_may_be_long(model):
     np.testing.assert_allclose(engine.scores(slots), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("model", [FwFM, LowRankFwFM, FmFM])
+@pytest.mark.parametrize("model", [sf.FwFM, sf.LowRankFwFM, sf.FmFM])
 def test_a_short_batch_sees_nothing_of_the_one_before(model, monkeypatch):
     """Shards that a batch does not have keep gradients between fields of an earlier batch."""
     monkeypatch.setattr("splinefm.model.workspace.LARGE", 0)
@@ -283,4 +279,6 @@ def test_a_short_batch_sees_nothing_of_the_one_before(model, monkeypatch):
 
 def test_groups_are_those_of_the_fields():
     with pytest.raises(ValueError, match="do not cover"):
-        CpuEngine(FM(4), LAYOUT, init_params(FM(4), LAYOUT, np.random.default_rng(0)), groups=[[Group(9)], [Group(4)]])
+        CpuEngine(
+            sf.FM(4), LAYOUT, init_params(sf.FM(4), LAYOUT, np.random.default_rng(0)), groups=[[Group(9)], [Group(4)]]
+        )

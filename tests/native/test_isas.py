@@ -16,7 +16,6 @@ from splinefm.model.family.formula import formula_scores
 from splinefm.model.family.parameters import init_params
 from splinefm.model.optimizers import Optimizer
 from splinefm.model.scores import predict_scores
-from splinefm.train.losses import Loss
 from support import SANITIZED, THOROUGH
 
 # Sanitizers see the code that runs, whatever is compared.
@@ -99,7 +98,7 @@ def use_scores(kind):
     table = small_table()
     encoder = sf.fit_encoder(SCHEMA, table)
     model = KINDS[kind](8)
-    fitted = sf.Fitted(encoder, model, some_params(model, encoder.layout), Loss())
+    fitted = sf.Fitted(encoder, model, some_params(model, encoder.layout), sf.Loss())
     rows = [{name: values[i] for name, values in table.items()} for i in range(20)]
     score = fitted.scorer()
     items = {name: table[name] for name in ("z", "words")}

@@ -28,8 +28,7 @@ from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.figures import COLORS
-from splinefm.train.losses import Loss
-from splinefm.train.results import Epoch, StudySummary, TrialSummary
+from splinefm.train.results import StudySummary, TrialSummary
 from support import random_fitted
 
 N = 600
@@ -90,7 +89,9 @@ def fitted_of(basis=BASES["cubic"], transform=TRANSFORMS["minmax"], loss="logist
     encoder, model = sf.fit_encoder(schema, plot_table(seed)), sf.FM(k=2)
     params = init_params(model, encoder.layout, rng, 1.0)
     params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
-    return sf.Fitted(encoder, model, params, Loss(loss, center=2e5, scale=3e4) if loss == "squared" else Loss(loss))
+    return sf.Fitted(
+        encoder, model, params, sf.Loss(loss, center=2e5, scale=3e4) if loss == "squared" else sf.Loss(loss)
+    )
 
 
 def view(along, fitted=None, **values):
@@ -183,7 +184,7 @@ def test_a_constant_column_is_drawn():
     schema = sf.Schema([sf.Numerical("k"), sf.Numerical("x")])
     encoder = sf.fit_encoder(schema, {"k": [7.0] * 50, "x": np.arange(50.0)})
     rows = np.arange(float(encoder.layout.fields[0].n_features))
-    curve = Curve(encoder.fields[0], rows, 0.0, Loss("squared"))
+    curve = Curve(encoder.fields[0], rows, 0.0, sf.Loss("squared"))
     ax = sf.plots.curve(curve, data=[7.0] * 50)
     assert ax.get_xlim() == pytest.approx((6.5, 7.5))
     heights, edges, _ = strip(ax, "rows").patches[0].get_data()
@@ -215,7 +216,7 @@ def test_several_models_are_a_mean_and_a_band(n):
     rng, curves = np.random.default_rng(0), []
     for _ in range(n):  # each with a transform of its own, as models of bootstrap samples have
         field = replace(view("x").field, transform=sf.Quantile(knots=50).fit(rng.gamma(2.0, 5.0, 500)))
-        curves.append(Curve(field, rng.normal(size=field.layout.n_features), 0.0, Loss()))
+        curves.append(Curve(field, rng.normal(size=field.layout.n_features), 0.0, sf.Loss()))
     ax = sf.plots.curve(curves, link=True, label="mean")
     (line,), (band,) = ax.get_lines(), ax.collections
     x = line.get_xdata()
@@ -296,7 +297,7 @@ def test_axes_are_named_after_columns_and_what_is_shown():
         ax = sf.plots.curve(view("x", fitted_of(loss=loss)), link=link)
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", name)
     curve = view("x")
-    ax = sf.plots.curve(replace(curve, loss=Loss("logistic", classes=("no", "yes"))), link=True)
+    ax = sf.plots.curve(replace(curve, loss=sf.Loss("logistic", classes=("no", "yes"))), link=True)
     assert ax.get_ylabel() == "probability of yes"
     ax.figure.draw_without_rendering()
     assert all(text.endswith(" %") for text in labels(ax.yaxis))
@@ -327,7 +328,7 @@ def test_heavy_tails_call_for_another_scale():
     for kind, values in columns.items():
         for transform in (sf.Quantile(), sf.BestFitCDF()):
             encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x", transform)]), {"x": values})
-            curve = Curve(encoder.fields[0], np.zeros(encoder.layout.n_features), 0.0, Loss())
+            curve = Curve(encoder.fields[0], np.zeros(encoder.layout.n_features), 0.0, sf.Loss())
             if kind != "symlog" or isinstance(transform, sf.Quantile):
                 assert sf.plots.curve(curve, data=values).get_xscale() == kind
     exponential = -np.log1p(-(np.arange(200) + 0.5) / 200)
@@ -428,11 +429,11 @@ def test_bars_of_a_family_are_dots():
 
 def test_bars_of_one_category_and_without_tokens_and_of_buckets():
     one = sf.Categorical("c", vocabulary=["a"], missing="error", unseen="neutral")
-    ax = sf.plots.bars(Bars(one, np.array([1.5]), 0.5, Loss()))
+    ax = sf.plots.bars(Bars(one, np.array([1.5]), 0.5, sf.Loss()))
     assert labels(ax.yaxis) == ["a"]
     ax.figure.draw_without_rendering()
     hashed = sf.Categorical("c", vocabulary=["a"], unseen="hash", buckets=4)
-    ax = sf.plots.bars(Bars(hashed, np.arange(6.0), 0.5, Loss("squared")), link=True)
+    ax = sf.plots.bars(Bars(hashed, np.arange(6.0), 0.5, sf.Loss("squared")), link=True)
     assert labels(ax.yaxis) == ["a", "(missing)"]
 
 
@@ -485,7 +486,7 @@ def test_a_surface_along_categories_has_their_names_and_numbers():
 
 def test_a_flat_surface_has_no_contours():
     fields = tuple(sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error") for name in "xy")
-    flat = Surface(fields, (np.zeros(2), np.zeros(2)), (np.zeros((2, 1)), np.zeros((2, 1))), np.ones(1), 1.0, Loss())
+    flat = Surface(fields, (np.zeros(2), np.zeros(2)), (np.zeros((2, 1)), np.zeros((2, 1))), np.ones(1), 1.0, sf.Loss())
     ax = sf.plots.surface(flat)
     ax.figure.draw_without_rendering()
     assert not ax.texts
@@ -529,7 +530,7 @@ def test_pairs_are_a_triangle_of_the_matrix():
 
 
 def make_history(validation):
-    return [Epoch(i + 1, 1.0 / (i + 1), value, 0.1, 1e6, float(i)) for i, value in enumerate(validation)]
+    return [sf.Epoch(i + 1, 1.0 / (i + 1), value, 0.1, 1e6, float(i)) for i, value in enumerate(validation)]
 
 
 def test_history_of_a_list_a_model_and_an_estimator():
@@ -544,7 +545,7 @@ def test_history_of_a_list_a_model_and_an_estimator():
     estimator.fitted_, estimator.history_ = fitted, history
     assert sf.plots.history(estimator).get_ylabel() == "log-loss"
     assert legend_texts(sf.plots.history(make_history([np.nan] * 2))) == ["training"]
-    updated = sf.plots.history([*history, Epoch(4, 0.1, np.nan, 0.1, 1e6, 9.0)])
+    updated = sf.plots.history([*history, sf.Epoch(4, 0.1, np.nan, 0.1, 1e6, 9.0)])
     assert "best: epoch 2, 0.5" in legend_texts(updated)
 
 
@@ -742,8 +743,8 @@ def nasty_views():
     table[name][:80] = np.repeat([-1.0, 99999.0, 2e6, 7.0], 20)
     spec = sf.Numerical(name, sf.ArcsinhSquare(), special=["negative", 99999.0, ">= 1000000", 7.0])
     field = sf.fit_encoder(sf.Schema([spec]), table).fields[0]
-    curves = Curve(field, rng.normal(size=(14, field.layout.n_features)), np.zeros(14), Loss())
-    bars = Bars(sf.Categorical("c", vocabulary=NASTY), rng.normal(size=202), 0.5, Loss())
+    curves = Curve(field, rng.normal(size=(14, field.layout.n_features)), np.zeros(14), sf.Loss())
+    bars = Bars(sf.Categorical("c", vocabulary=NASTY), rng.normal(size=202), 0.5, sf.Loss())
     return table, curves, bars
 
 
@@ -754,7 +755,7 @@ def draw_small_panels():
     sf.plots.curve(curves[0], first, data=table, link=True)
     tiny = np.random.default_rng(0).lognormal(-20.0, 2.0, 500)
     field = replace(curves.field, transform=sf.Log().fit(tiny), special=())
-    sf.plots.curve(Curve(field, np.arange(float(field.layout.n_features)), 0.0, Loss()), second)
+    sf.plots.curve(Curve(field, np.arange(float(field.layout.n_features)), 0.0, sf.Loss()), second)
     return sf.plots.bars(bars, third)
 
 
@@ -791,7 +792,7 @@ def draw_categories(first, second, figsize=None):
     rng = np.random.default_rng(0)
     fields = [sf.Categorical("c", vocabulary=first), sf.Categorical("d", vocabulary=second)]
     rows = [rng.normal(size=(item.layout.n_features, 2)) for item in fields]
-    surface = Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, Loss())
+    surface = Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, sf.Loss())
     ax = Figure(figsize=figsize, layout="constrained").subplots() if figsize else None
     return sf.plots.surface(surface, ax, link=True)
 
@@ -800,7 +801,7 @@ def draw_close_bars():
     item = sf.Categorical("c", vocabulary=["a", "b", "c", "d"], missing="error", unseen="neutral")
     ax = Figure(figsize=(4.8, 2.4), layout="constrained").subplots()
     rows = np.array([0.3005, 0.2936, 0.3112, 0.2932])
-    return sf.plots.bars(Bars(item, rows, 0.0, Loss("squared")), ax, link=True)
+    return sf.plots.bars(Bars(item, rows, 0.0, sf.Loss("squared")), ax, link=True)
 
 
 FAMILY = ["Married-civ-spouse", "Never-married", "Divorced", "Separated", "Widowed", "Married-spouse-absent"]
@@ -958,7 +959,7 @@ class TestCrosses:
         crosses = [sf.Cross("x", "y", segments=3), sf.Cross("c", "x", segments=3)]
         encoder = sf.fit_encoder(sf.Schema(fields + crosses), table)
         params = init_params(sf.FwFM(k=3), encoder.layout, np.random.default_rng(1), scale=2.0)
-        return sf.Fitted(encoder, sf.FwFM(k=3), params, Loss()), table
+        return sf.Fitted(encoder, sf.FwFM(k=3), params, sf.Loss()), table
 
     def test_a_curve_is_drawn_as_it_is(self):
         fitted, table = self.fitted()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.fit.fitting import LARGEST_SHIFT, find_shift
-from splinefm.train.losses import Loss
 from support import examples
 
 
@@ -25,7 +24,7 @@ def draw(name, rng, n):
 )
 def test_slopes_add_up_to_zero_or_nothing_changes(seed, name):
     rng = np.random.default_rng(seed)
-    loss, y = Loss(name, **({"delta": 1.0} if name == "huber" else {})), draw(name, rng, 20)
+    loss, y = sf.Loss(name, **({"delta": 1.0} if name == "huber" else {})), draw(name, rng, 20)
     score, weight = rng.normal(size=20), rng.uniform(0.1, 3.0, 20)
     shift = float(find_shift(loss, y, score, weight))
     if loss.link == "log":
@@ -41,7 +40,7 @@ def test_slopes_add_up_to_zero_or_nothing_changes(seed, name):
 def test_classes_get_their_shares():
     rng = np.random.default_rng(0)
     y, score = rng.integers(0, 3, 300).astype(float), rng.normal(size=(300, 3))
-    loss = Loss("softmax", classes=("a", "b", "c"))
+    loss = sf.Loss("softmax", classes=("a", "b", "c"))
     moved = score + find_shift(loss, y, score, np.ones(300))
     shares = np.exp(moved) / np.exp(moved).sum(axis=1, keepdims=True)
     assert shares.mean(axis=0) == pytest.approx(np.bincount(y.astype(int)) / 300, abs=1e-4)
@@ -50,13 +49,13 @@ def test_classes_get_their_shares():
 def test_a_quantile_has_its_share_of_rows_below():
     rng = np.random.default_rng(0)
     y, score = rng.normal(size=1001), 0.1 * rng.normal(size=1001)
-    shift = find_shift(Loss("quantile", quantile=0.8), y, score, np.ones(1001))
+    shift = find_shift(sf.Loss("quantile", quantile=0.8), y, score, np.ones(1001))
     assert np.mean(y <= score + shift) == pytest.approx(0.8, abs=0.002)
 
 
 def test_targets_of_one_class_and_scores_without_numbers_move_nothing():
-    assert find_shift(Loss("logistic"), np.ones(5), np.zeros(5), np.ones(5)) == 0.0
-    assert find_shift(Loss("squared"), np.ones(5), np.full(5, np.nan), np.ones(5)) == 0.0
+    assert find_shift(sf.Loss("logistic"), np.ones(5), np.zeros(5), np.ones(5)) == 0.0
+    assert find_shift(sf.Loss("squared"), np.ones(5), np.full(5, np.nan), np.ones(5)) == 0.0
 
 
 def test_a_fit_predicts_the_mean_of_its_rows():
@@ -83,5 +82,5 @@ def test_predicted_amounts_have_the_total_of_the_targets(loss):
 
 def test_tiny_weights_are_weights():
     y, score, weight = np.array([0.0, 1.0, 1.0]), np.zeros(3), np.array([1.0, 1.0, 0.5])
-    loss = Loss("logistic")
+    loss = sf.Loss("logistic")
     assert find_shift(loss, y, score, 1e-200 * weight) == find_shift(loss, y, score, weight) != 0.0

@@ -11,7 +11,6 @@ import splinefm as sf
 from splinefm.fit import fitting
 from splinefm.search import race, search
 from splinefm.search.race import Race
-from splinefm.train.loop import Diverged
 
 N = 1500
 QUICK = sf.Training(epochs=4, threads=2, members=1)
@@ -212,7 +211,7 @@ def test_settings_that_diverge_lose(monkeypatch):
 
     def diverge(model, *args, **options):
         if isinstance(model, sf.FFM):
-            raise Diverged("training diverged")
+            raise sf.Diverged("training diverged")
         return train(model, *args, **options)
 
     monkeypatch.setattr(race, "train", diverge)

@@ -7,7 +7,6 @@ import splinefm as sf
 from splinefm.encode.schema import Provenance
 from splinefm.search import search
 from splinefm.search.screening import screen
-from splinefm.train.loop import Diverged
 from splinefm.train.rows import ValidationSample
 
 # One member, and penalties that are given, make a search short.
@@ -187,7 +186,7 @@ def test_a_verbose_fit_says_what_it_found(table, capsys):
 @pytest.mark.parametrize("where", ["find_unexplained", "find_candidates"])
 def test_a_search_for_crosses_that_diverges_leaves_the_best_setting_without(table, where, monkeypatch):
     def diverge(*args, **options):
-        raise Diverged("training diverged")
+        raise sf.Diverged("training diverged")
 
     monkeypatch.setattr(f"splinefm.search.crosses.{where}", diverge)
     fitted = fit(table)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.schema import Schema
 from splinefm.model.family.parameters import init_params, mean_model
 from splinefm.model.scores import predict_scores
 from splinefm.search.mixture import feature_places, join_schemas, move_params
@@ -91,9 +90,9 @@ def test_places_are_distinct_and_keep_tokens():
     ],
 )
 def test_fields_without_a_common_field_are_not_joined(a, b):
-    assert join_schemas([Schema([a]), Schema([b])]) is None
+    assert join_schemas([sf.Schema([a]), sf.Schema([b])]) is None
 
 
 def test_columns_that_some_settings_left_out_are_kept():
-    joined = join_schemas([schema(), Schema([sf.Categorical("c")])])
+    joined = join_schemas([schema(), sf.Schema([sf.Categorical("c")])])
     assert list(joined.names) == ["x", "z", "c"]

@@ -5,11 +5,9 @@ import pytest
 
 import splinefm as sf
 from splinefm._parallel import Cancelled
-from splinefm.encode.tables.open import open_table
 from splinefm.search.race import Fold, Race, draw_sample, make_folds, weigh
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import prepare_chunks
-from splinefm.train.losses import Loss
 from splinefm.train.progress import SILENT
 from splinefm.train.rows import LabeledTable
 
@@ -24,9 +22,9 @@ def make_table(n=600, seed=0):
 
 
 def make_race(table=None, threads=2, n_folds=4, validation=0.1, weight=None):
-    table = open_table(make_table() if table is None else table)
+    table = sf.open_table(make_table() if table is None else table)
     training = sf.Training(seed=3, threads=threads)
-    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", weight, table), Loss("squared"), validation, training)
+    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", weight, table), sf.Loss("squared"), validation, training)
     race = Race(chunks, training, SILENT)
     race.folds = make_folds(chunks, n_folds, training.seed)
     return race

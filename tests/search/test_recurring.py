@@ -9,7 +9,6 @@ import splinefm as sf
 from splinefm.search.recurring import Recurring, compare_groups, find_recurring, recurring_l2
 from splinefm.search.screening import read_names
 from splinefm.train.chunks import prepare_chunks
-from splinefm.train.losses import Loss
 from splinefm.train.rows import LabeledTable
 from support import examples
 
@@ -178,7 +177,7 @@ class TestNamesWithFewRows:
         spelled = [f"{i}.0" if even else str(i) for i, even in zip(numbers, np.arange(5000) % 2, strict=True)]
         schema = sf.Schema([sf.Categorical("person", min_count=10, values="numbers"), sf.Numerical("age")])
         source = LabeledTable(schema, "y", None, {**table, "person": spelled})
-        chunks = prepare_chunks(source, Loss("squared"), 0.1, sf.Training(threads=1))
+        chunks = prepare_chunks(source, sf.Loss("squared"), 0.1, sf.Training(threads=1))
         rows = np.arange(0, chunks.n_rows, 3)
         codes = read_names(chunks, ["person", "age"], rows, 2)["person"]
         trained = numbers[~chunks.held_out.has(np.arange(5000))][rows]

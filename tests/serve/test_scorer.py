@@ -27,7 +27,6 @@ from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.model.family.formula import formula_scores
 from splinefm.rank.sides import FieldSubset
 from splinefm.serve.scorer import Scorer
-from splinefm.train.losses import Loss
 from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, random_params
 
 NAN = math.nan
@@ -157,7 +156,7 @@ def every_field(reduction):
 @pytest.fixture(scope="module", params=MODELS, ids=lambda model: type(model).__name__)
 def fitted(request, reduction):
     encoder, _, _ = every_field(reduction)
-    return sf.Fitted(encoder, request.param, random_params(request.param, encoder.layout, 1), Loss())
+    return sf.Fitted(encoder, request.param, random_params(request.param, encoder.layout, 1), sf.Loss())
 
 
 @pytest.fixture(scope="module")
@@ -420,8 +419,13 @@ class TestLosses:
     @pytest.mark.parametrize(
         "loss",
         [
-            *(Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=40.0)),
-            *(Loss("tweedie", scale=0.5), Loss("quantile", 9.0, 2.0, quantile=0.9), Loss("huber", -3.0, 2.0)),
+            *(
+                sf.Loss("logistic"),
+                sf.Loss("squared", center=12.0, scale=3.0),
+                sf.Loss("poisson"),
+                sf.Loss("gamma", scale=40.0),
+            ),
+            *(sf.Loss("tweedie", scale=0.5), sf.Loss("quantile", 9.0, 2.0, quantile=0.9), sf.Loss("huber", -3.0, 2.0)),
         ],
         ids=lambda loss: loss.name,
     )

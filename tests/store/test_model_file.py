@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm import _files as _writing
-from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Provenance
 from splinefm.model.family.parameters import init_params, param_shapes
@@ -34,8 +33,7 @@ from splinefm.store import container
 from splinefm.store import model_file as kinds
 from splinefm.store import model_file as modelfile
 from splinefm.store import model_file as restore
-from splinefm.train.losses import Loss
-from splinefm.train.results import RUNS, Epoch, SearchEntry
+from splinefm.train.results import RUNS, SearchEntry
 from support import examples, random_params
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -53,7 +51,7 @@ SEARCH = (TRIED, replace(TRIED, model="ä", is_chosen=False), DIVERGED)
 def untrained(encoder, model, loss=None, history=()):
     """Return a model with parameters that no training made, with a history."""
     params = random_params(model, encoder.layout)
-    return sf.Fitted(encoder, model, params, loss or Loss(), history, TRAINING)
+    return sf.Fitted(encoder, model, params, loss or sf.Loss(), history, TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +163,7 @@ class TestRoundTrip:
         again = sf.load(tmp_path / "m.sfm")
         assert same_fitted(fitted, again)
         assert again.loss.center > 1e6 and np.isnan(again.history[0].validation_loss)
-        assert isinstance(again.history[0], Epoch) and isinstance(again.history[0].epoch, int)
+        assert isinstance(again.history[0], sf.Epoch) and isinstance(again.history[0].epoch, int)
         assert str(again.encoder.starvation()) == str(fitted.encoder.starvation())
         assert again.encoder.schema.reasons == fitted.encoder.notes
 
@@ -207,7 +205,7 @@ class TestRoundTrip:
             sf.Categorical("c", vocabulary=Vocabulary(whole.slice(1, 3))),
             sf.Categorical("none", vocabulary=Vocabulary(whole.slice(2, 0)), unseen="neutral", missing="error"),
         )
-        encoder = Encoder(fields, 1, {}, (np.zeros(5), np.zeros(1)))
+        encoder = sf.Encoder(fields, 1, {}, (np.zeros(5), np.zeros(1)))
         untrained(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
         again = sf.load(tmp_path / "m.sfm").encoder
         assert [item.vocabulary.names.to_pylist() for item in again.fields] == [["ä", "b", ""], []]
@@ -282,10 +280,10 @@ all_fields = st.one_of(
 @given(
     fields=st.lists(all_fields, min_size=1, max_size=4, unique_by=lambda item: item.name),
     model=st.sampled_from(list(EVERY_MODEL.values())),
-    loss=st.builds(Loss, st.just("squared"), numbers, st.floats(1e-300, 1e300))
-    | st.builds(Loss, st.just("quantile"), numbers, quantile=st.floats(0.01, 0.99))
-    | st.builds(Loss, st.just("tweedie"), power=st.floats(1.01, 1.99))
-    | st.builds(Loss, st.just("huber"), delta=st.floats(1e-300, 1e300)),
+    loss=st.builds(sf.Loss, st.just("squared"), numbers, st.floats(1e-300, 1e300))
+    | st.builds(sf.Loss, st.just("quantile"), numbers, quantile=st.floats(0.01, 0.99))
+    | st.builds(sf.Loss, st.just("tweedie"), power=st.floats(1.01, 1.99))
+    | st.builds(sf.Loss, st.just("huber"), delta=st.floats(1e-300, 1e300)),
     n_rows=st.integers(1, 2**60),
     provenance=st.dictionaries(
         names,
@@ -297,9 +295,9 @@ all_fields = st.one_of(
 def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, loss, n_rows, provenance, epochs):
     rng = np.random.default_rng(0)
     counts = tuple(rng.integers(0, 2**40, item.layout.n_features).astype(float) for item in fields)
-    history = tuple(Epoch(*values) for values in epochs)
+    history = tuple(sf.Epoch(*values) for values in epochs)
     weights = tuple(rng.choice([np.nan, 1.0]) * rng.normal(size=item.layout.n_features) for item in fields)
-    fitted = untrained(Encoder(tuple(fields), n_rows, provenance, counts, weights), model, loss, history)
+    fitted = untrained(sf.Encoder(tuple(fields), n_rows, provenance, counts, weights), model, loss, history)
     path = tmp_path_factory.mktemp("model") / "m.sfm"
     fitted.save(path)
     again = sf.load(path)
@@ -777,7 +775,7 @@ class TestWhatCannotBeSaved:
     def save(self, small, tmp_path, match, item=None, **changes):
         if item is not None:
             layout = item.layout.n_features
-            encoder = Encoder((item,), 1, {}, (np.zeros(layout),))
+            encoder = sf.Encoder((item,), 1, {}, (np.zeros(layout),))
             fitted = untrained(encoder, sf.FM(k=4))
         else:
             fitted = replace(small, **changes)
@@ -816,7 +814,7 @@ class TestWhatCannotBeSaved:
         self.save(
             small, tmp_path, "nothing refers to the array 'params/more'", params={**params, "more": params["bias"]}
         )
-        self.save(small, tmp_path, "its loss is", loss=Loss("squared", 0.0, float("inf")))
+        self.save(small, tmp_path, "its loss is", loss=sf.Loss("squared", 0.0, float("inf")))
         bad = replace(small.encoder)
         object.__setattr__(bad, "feature_counts", (*small.encoder.feature_counts, np.zeros(3)))
         self.save(small, tmp_path, "have 16 features, row_counts has 19", encoder=bad)
@@ -903,7 +901,7 @@ class TestOneStep:
 
         monkeypatch.setattr(os, step, fail)
         with pytest.raises(type(error)):
-            replace(small, model=sf.FM(k=4), history=(Epoch(1, 0, 0, 0, 0, 0),)).save(path)
+            replace(small, model=sf.FM(k=4), history=(sf.Epoch(1, 0, 0, 0, 0, 0),)).save(path)
         assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
     def test_a_full_disk_leaves_the_old_file_and_nothing_else(self, small, path):
@@ -1033,7 +1031,7 @@ class TestGolden:
         assert set(RUNS) <= set(kinds.RUN_NAMES)
         runs = ("first", "by column", "all rows", "update", "half", "crosses")  # the order of their numbers in files
         assert kinds.RUN_NAMES[: len(runs)] == runs
-        history = tuple(Epoch(i, 0.5, 0.5, 0.01, 1e3, 0.1, run) for i, run in enumerate(kinds.RUN_NAMES, 1))
+        history = tuple(sf.Epoch(i, 0.5, 0.5, 0.01, 1e3, 0.1, run) for i, run in enumerate(kinds.RUN_NAMES, 1))
         replace(small, history=history).save(tmp_path / "m.sfm")
         assert sf.load(tmp_path / "m.sfm").history == history
 

@@ -19,7 +19,6 @@ from splinefm.train import chunks as module
 from splinefm.train import rows as held_out_module
 from splinefm.train import rows as source_module
 from splinefm.train.chunks import prepare_chunks, scan_table
-from splinefm.train.losses import Loss
 from splinefm.train.rows import LabeledTable, ValidationSample, row_randoms
 
 ROWS = 4000
@@ -72,7 +71,7 @@ def small_pieces(monkeypatch):
 
 
 def make_chunks(table, share=0.1, training=TRAINING):
-    return prepare_chunks(LabeledTable(SCHEMA, "y", None, table), Loss("squared"), share, training)
+    return prepare_chunks(LabeledTable(SCHEMA, "y", None, table), sf.Loss("squared"), share, training)
 
 
 def numbers_of(chunks, chunk):
@@ -164,7 +163,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
     weight[:1000] = 0.0
     folder = parquet_folder(data.append_column("w", pa.array(weight)), tmp_path)
     source = LabeledTable(SCHEMA, "y", "w", folder)
-    survey = scan_table(source, Loss("squared"), held_out(), TRAINING)
+    survey = scan_table(source, sf.Loss("squared"), held_out(), TRAINING)
     loss, start = survey.targets.fitted()
     y = data["y"].to_numpy()
     center = np.average(y, weights=weight)
@@ -176,7 +175,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
 def test_the_start_is_the_rate_of_the_whole_table(tmp_path):
     data = sorted_by_target().set_column(2, "y", pa.array((np.arange(ROWS) >= 3000).astype(float)))
     source = LabeledTable(SCHEMA, "y", None, parquet_folder(data, tmp_path))
-    survey = scan_table(source, Loss("logistic"), held_out(), TRAINING)
+    survey = scan_table(source, sf.Loss("logistic"), held_out(), TRAINING)
     assert survey.targets.fitted()[1] == pytest.approx(np.log(1 / 3))
 
 

@@ -9,7 +9,7 @@ import pytest
 import splinefm as sf
 from splinefm.train import loop as passes
 from splinefm.train import loop as runs
-from splinefm.train.loop import ConcurrentRefit, Diverged, EpochResult, EpochSelector
+from splinefm.train.loop import ConcurrentRefit, EpochResult, EpochSelector
 
 RNG = np.random.default_rng(3)
 N = 1500
@@ -147,7 +147,7 @@ def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypa
         return EpochResult({}, np.nan, result.n_rows, result.rate) if self.n_rows == N else result
 
     monkeypatch.setattr(passes.TrainingRun, "learn", diverge)
-    with pytest.raises(Diverged, match=r"epoch 1.*learning_rate \(now 0.01"):
+    with pytest.raises(sf.Diverged, match=r"epoch 1.*learning_rate \(now 0.01"):
         fit(table, **options)
 
 

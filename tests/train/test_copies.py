@@ -10,7 +10,6 @@ import splinefm as sf
 from splinefm.search.race import make_folds
 from splinefm.train import rows as copies
 from splinefm.train.chunks import prepare_chunks
-from splinefm.train.losses import Loss
 from splinefm.train.rows import LabeledTable, chance_of_equal_rows, find_copies, row_keys
 from support import examples
 
@@ -73,7 +72,7 @@ def looked_up(n_rows, *n_levels, seed=0):
 def test_what_depends_on_few_values_is_learned(n_levels):
     table = looked_up(2000, *n_levels)
     schema = sf.Schema([sf.Categorical(name, min_count=1) for name in table.column_names[:-1]])
-    chunks = prepare_chunks(LabeledTable(schema, "y", None, table), Loss("squared"), 0.1, TRAINING)
+    chunks = prepare_chunks(LabeledTable(schema, "y", None, table), sf.Loss("squared"), 0.1, TRAINING)
     assert chunks.held_out.copies is None
     parts = (chunks.kept.slots, chunks.validation.slots)
     by_chance = np.prod([1.0 / n for n in n_levels])
@@ -82,7 +81,7 @@ def test_what_depends_on_few_values_is_learned(n_levels):
 
 def test_rows_that_occur_often_are_split_by_row_number():
     table = pa.concat_tables([rows(1500)] * 2 + [rows(1)] * 1000)
-    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, table), Loss("squared"), 0.1, TRAINING)
+    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, table), sf.Loss("squared"), 0.1, TRAINING)
     assert (chunks.held_out.copies[3000:] == np.arange(3000, 4000)).all()
     assert (chunks.held_out.copies[1501:3000] == np.arange(1, 1500)).all()
 
@@ -115,7 +114,7 @@ def test_keys_tell_rows_apart():
 
 @pytest.mark.parametrize("make", [bootstrap, lambda table: pa.concat_tables([table] * 3)], ids=["bootstrap", "thrice"])
 def test_copies_are_on_one_side_of_every_split(make):
-    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, make(rows(2000))), Loss("squared"), 0.1, TRAINING)
+    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, make(rows(2000))), sf.Loss("squared"), 0.1, TRAINING)
     y = np.concatenate([chunks.kept.y, chunks.validation.y])
     folds = make_folds(chunks, 4, seed=1)
     for learned, judged in folds:
@@ -129,7 +128,7 @@ def test_copies_are_on_one_side_of_every_split(make):
 
 
 def test_tables_without_copies_are_split_by_row_number():
-    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, rows(2000)), Loss("squared"), 0.1, TRAINING)
+    chunks = prepare_chunks(LabeledTable(SCHEMA, "y", None, rows(2000)), sf.Loss("squared"), 0.1, TRAINING)
     assert chunks.held_out.copies is None and (chunks.kept_numbers() == np.arange(len(chunks.kept.y))).all()
 
 

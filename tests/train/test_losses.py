@@ -17,9 +17,10 @@ from sklearn.metrics import (
     mean_tweedie_deviance,
 )
 
+import splinefm as sf
 from splinefm import _core
 from splinefm.fit.evaluation import measure
-from splinefm.train.losses import FORMULAS, Loss, as_loss, weighted_quantile
+from splinefm.train.losses import FORMULAS, as_loss, weighted_quantile
 from splinefm.train.losses import LOSSES as ALL
 from splinefm.train.target_summary import TargetSummary
 from support import examples
@@ -50,13 +51,13 @@ def problems(draw, among=LOSSES):
     """A loss, and a target, score and sample weight per row."""
     name = draw(st.sampled_from(among))
     rows = draw(st.lists(st.tuples(targets(name), scores, weights), min_size=1, max_size=12))
-    return Loss(name, **draw(parameters(name))), *(np.array(column) for column in zip(*rows, strict=True))
+    return sf.Loss(name, **draw(parameters(name))), *(np.array(column) for column in zip(*rows, strict=True))
 
 
 def test_logistic_loss_is_the_log_loss_of_its_prediction():
     rng = np.random.default_rng(0)
     y, score, weight = rng.integers(0, 2, 50), rng.normal(0, 3, 50), rng.random(50)
-    loss = Loss("logistic")
+    loss = sf.Loss("logistic")
     for w in (None, weight):
         ours = np.average(loss.value(y.astype(float), score), weights=w)
         np.testing.assert_allclose(ours, log_loss(y, loss.predict(score), sample_weight=w), rtol=1e-12)
@@ -66,14 +67,14 @@ def test_squared_loss_is_half_the_squared_error():
     rng = np.random.default_rng(0)
     y, score, weight = rng.normal(size=50), rng.normal(size=50), rng.random(50)
     for w in (None, weight):
-        ours = np.average(Loss("squared").value(y, score), weights=w)
+        ours = np.average(sf.Loss("squared").value(y, score), weights=w)
         np.testing.assert_allclose(2 * ours, mean_squared_error(y, score, sample_weight=w), rtol=1e-12)
 
 
 def test_poisson_loss_differs_from_half_the_deviance_by_what_the_score_does_not_change():
     rng = np.random.default_rng(0)
     y, score, weight = rng.integers(1, 6, 50).astype(float), rng.normal(size=50), rng.random(50)
-    loss = Loss("poisson")
+    loss = sf.Loss("poisson")
     for w in (None, weight):
         above_best = np.average(loss.value(y, score) - loss.value(y, np.log(y)), weights=w)
         deviance = mean_poisson_deviance(y, loss.predict(score), sample_weight=w)
@@ -91,17 +92,17 @@ def rows_of(name):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_metrics_of_the_losses_are_those_of_scikit_learn(scale, weighted):
     oracles = {
-        Loss("gamma"): mean_gamma_deviance,
-        Loss("tweedie"): lambda y, p, sample_weight: mean_tweedie_deviance(
+        sf.Loss("gamma"): mean_gamma_deviance,
+        sf.Loss("tweedie"): lambda y, p, sample_weight: mean_tweedie_deviance(
             y, p, sample_weight=sample_weight, power=1.5
         ),
-        Loss("tweedie", power=1.2): lambda y, p, sample_weight: mean_tweedie_deviance(
+        sf.Loss("tweedie", power=1.2): lambda y, p, sample_weight: mean_tweedie_deviance(
             y, p, sample_weight=sample_weight, power=1.2
         ),
-        Loss("quantile", quantile=0.9): lambda y, p, sample_weight: mean_pinball_loss(
+        sf.Loss("quantile", quantile=0.9): lambda y, p, sample_weight: mean_pinball_loss(
             y, p, sample_weight=sample_weight, alpha=0.9
         ),
-        Loss("huber", delta=0.7): lambda y, p, sample_weight: np.average(huber(0.7, y - p), weights=sample_weight),
+        sf.Loss("huber", delta=0.7): lambda y, p, sample_weight: np.average(huber(0.7, y - p), weights=sample_weight),
     }
     for loss, oracle in oracles.items():
         y, score, weight = rows_of(loss.name)
@@ -114,10 +115,10 @@ def test_metrics_of_the_losses_are_those_of_scikit_learn(scale, weighted):
 @pytest.mark.parametrize("name", ["gamma", "tweedie", "quantile", "huber", "squared"])
 def test_perfect_predictions_have_no_loss(name):
     y = np.array([0.5, 1.0, 3.0])
-    score = np.log(y) if Loss(name).link == "log" else y
-    np.testing.assert_allclose(Loss(name).value(y, score), 0.0, atol=1e-12)
-    np.testing.assert_allclose(Loss(name).slope(y, score), 0.0, atol=1e-12)
-    assert not Loss(name).has_floor
+    score = np.log(y) if sf.Loss(name).link == "log" else y
+    np.testing.assert_allclose(sf.Loss(name).value(y, score), 0.0, atol=1e-12)
+    np.testing.assert_allclose(sf.Loss(name).slope(y, score), 0.0, atol=1e-12)
+    assert not sf.Loss(name).has_floor
 
 
 @few
@@ -145,13 +146,13 @@ def test_losses_are_convex_in_the_score(problem):
 @given(names, st.lists(st.floats(-1000, 1000), min_size=2, max_size=20))
 def test_predictions_are_in_range_and_do_not_fall(name, values):
     score = np.sort(np.array(values))
-    prediction = Loss(name).predict(score)
+    prediction = sf.Loss(name).predict(score)
     assert prediction.shape == score.shape and np.isfinite(prediction).all()
     assert (np.diff(prediction) >= 0).all()
     if name == "logistic":
         assert ((prediction >= 0) & (prediction <= 1)).all()
-        np.testing.assert_allclose(prediction + Loss(name).predict(-score), 1.0, rtol=1e-15)
-    elif Loss(name).link == "log":
+        np.testing.assert_allclose(prediction + sf.Loss(name).predict(-score), 1.0, rtol=1e-15)
+    elif sf.Loss(name).link == "log":
         assert (prediction >= 0).all()
     else:
         np.testing.assert_array_equal(prediction, score)
@@ -171,7 +172,7 @@ def test_no_constant_is_better_than_the_start(problem, other):
 
 
 @few
-@given(problems([name for name in LOSSES if Loss(name).predicts_mean]))
+@given(problems([name for name in LOSSES if sf.Loss(name).predicts_mean]))
 def test_the_start_predicts_the_weighted_mean(problem):
     loss, y, _, weight = problem
     prediction = loss.predict(np.array([loss.start(y, weight)]))
@@ -183,7 +184,7 @@ def test_the_start_predicts_the_weighted_mean(problem):
 def test_a_fitted_squared_loss_is_in_units_of_the_spread(problem):
     _, y, score, weight = problem
     assume(not 0.0 < np.abs(y).max() < 1e-100)  # which is refused
-    loss = Loss("squared").fit(y, weight)
+    loss = sf.Loss("squared").fit(y, weight)
     t = loss.standardize(y)
     np.testing.assert_allclose(np.average(t, weights=weight), 0.0, atol=1e-6 / loss.scale)
     if np.ptp(y) > 1e-3:
@@ -200,7 +201,7 @@ def test_a_fitted_squared_loss_does_not_see_the_unit(problem, factor, shift):
     _, _, score, weight = problem
     y = np.append(np.round(score), [0.0, 1.0])
     weight = np.append(weight, [1.0, 1.0])
-    first, other = Loss("squared").fit(y, weight), Loss("squared").fit(factor * y + shift, weight)
+    first, other = sf.Loss("squared").fit(y, weight), sf.Loss("squared").fit(factor * y + shift, weight)
     np.testing.assert_allclose(other.standardize(factor * y + shift), first.standardize(y), atol=1e-8)
 
 
@@ -213,19 +214,19 @@ def test_the_compiled_loops_and_the_formulas_have_the_same_losses_and_parameters
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_fit_to_one_value_changes_no_scale(name):
     y = np.ones(4)
-    loss = Loss(name).fit(y, np.ones(4))
+    loss = sf.Loss(name).fit(y, np.ones(4))
     assert loss.scale == 1.0
     np.testing.assert_array_equal(loss.standardize(y), 0.0 if loss.link == "identity" else 1.0)
 
 
 def test_a_fit_to_one_value_whose_mean_is_rounded_changes_no_scale():
-    assert Loss("squared").fit(np.full(3, 0.1), np.ones(3)).scale == 1.0
+    assert sf.Loss("squared").fit(np.full(3, 0.1), np.ones(3)).scale == 1.0
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_fit_checks_the_target(name):
     with pytest.raises(ValueError, match="missing or infinite"):
-        Loss(name).fit(np.array([0.5, np.nan]), np.ones(2))
+        sf.Loss(name).fit(np.array([0.5, np.nan]), np.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -233,8 +234,8 @@ def test_a_fit_checks_the_target(name):
     [("logistic", 0.0, 1e-6), ("logistic", 1.0, 1 - 1e-6), ("poisson", 0.0, 1e-6), ("squared", 0.0, 0.0)],
 )
 def test_targets_that_are_all_the_same_have_a_finite_start(name, y, prediction):
-    start = Loss(name).start(np.full(4, y), np.ones(4))
-    np.testing.assert_allclose(Loss(name).predict(np.array([start])), prediction, rtol=1e-9)
+    start = sf.Loss(name).start(np.full(4, y), np.ones(4))
+    np.testing.assert_allclose(sf.Loss(name).predict(np.array([start])), prediction, rtol=1e-9)
 
 
 @few
@@ -245,7 +246,7 @@ def test_a_share_with_a_weight_equals_expanded_rows(rows):
     shown = clicks + others
     y = np.concatenate([np.repeat([1.0, 0.0], [c, o]) for c, o, _ in rows])
     expanded = np.repeat(score, shown.astype(int))
-    loss = Loss("logistic")
+    loss = sf.Loss("logistic")
     for function in (loss.value, loss.slope):
         np.testing.assert_allclose(
             (shown * function(clicks / shown, score)).sum(), function(y, expanded).sum(), rtol=1e-9, atol=1e-9
@@ -257,12 +258,12 @@ def test_a_share_with_a_weight_equals_expanded_rows(rows):
 @pytest.mark.parametrize("score", [-1000.0, 1000.0])
 def test_extreme_scores_neither_overflow_nor_warn(name, score):
     y = np.array([0.0 if name != "gamma" else 0.1, 0.5, 1.0])
-    for function in (Loss(name).value, Loss(name).slope):
+    for function in (sf.Loss(name).value, sf.Loss(name).slope):
         assert np.isfinite(function(y, np.full(3, score))).all()
 
 
 def test_the_logistic_loss_keeps_its_digits_at_extreme_scores():
-    loss, one, zero = Loss("logistic"), np.array([1.0]), np.array([0.0])
+    loss, one, zero = sf.Loss("logistic"), np.array([1.0]), np.array([0.0])
     np.testing.assert_array_equal(loss.value(zero, np.array([1000.0])), 1000.0)
     np.testing.assert_array_equal(loss.value(one, np.array([-1000.0])), 1000.0)
     np.testing.assert_array_equal(loss.value(one, np.array([1000.0])), 0.0)
@@ -273,14 +274,14 @@ def test_the_logistic_loss_keeps_its_digits_at_extreme_scores():
 @pytest.mark.parametrize("name", ["hinge", "", None, "Logistic"])
 def test_an_unknown_loss_is_named_with_those_that_exist(name):
     with pytest.raises(ValueError, match="logistic, squared, poisson, gamma, tweedie, quantile, huber, softmax"):
-        Loss(name)
+        sf.Loss(name)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_targets_must_be_finite(name, bad):
     with pytest.raises(ValueError, match="missing or infinite"):
-        Loss(name).check(np.array([0.0, bad]))
+        sf.Loss(name).check(np.array([0.0, bad]))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ def test_targets_must_be_finite(name, bad):
 )
 def test_targets_out_of_range_are_named(name, bad):
     with pytest.raises(ValueError, match=f"got {bad:g}"):
-        Loss(name).check(np.array([0.5, 1.0, bad]))
+        sf.Loss(name).check(np.array([0.5, 1.0, bad]))
 
 
 @few
@@ -304,7 +305,7 @@ def test_targets_in_range_are_accepted(problem):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_lengths_that_differ_are_refused(name):
-    loss = Loss(name)
+    loss = sf.Loss(name)
     for function in (loss.value, loss.slope):
         with pytest.raises(ValueError, match="broadcast"):
             function(np.ones(3), np.zeros(4))
@@ -315,7 +316,7 @@ def test_lengths_that_differ_are_refused(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_start_without_rows_is_refused(name):
     with pytest.raises(ZeroDivisionError, match="sum to zero"):
-        Loss(name).start(np.zeros(0), np.zeros(0))
+        sf.Loss(name).start(np.zeros(0), np.zeros(0))
 
 
 # The losses with a parameter
@@ -332,7 +333,7 @@ def test_a_start_without_rows_is_refused(name):
 def test_parameters_out_of_range_are_named(name, setting, values):
     for value in values:
         with pytest.raises(ValueError, match=f"{setting} must .*, got"):
-            Loss(name, **{setting: value})
+            sf.Loss(name, **{setting: value})
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -342,13 +343,13 @@ def test_a_parameter_belongs_to_one_loss(name):
             with pytest.raises(
                 ValueError, match=f"{setting} belongs to the {owner} loss, got 1.25 with the {name} loss"
             ):
-                Loss(name, **{setting: 1.25})
+                sf.Loss(name, **{setting: 1.25})
 
 
 def test_a_loss_by_name_or_as_an_object():
-    given = Loss("quantile", quantile=0.9)
+    given = sf.Loss("quantile", quantile=0.9)
     assert as_loss(given) is given and as_loss("quantile", quantile=0.9, delta=None) == given
-    assert Loss("quantile").quantile == 0.5 and Loss("tweedie").power == 1.5 and Loss("huber").delta is None
+    assert sf.Loss("quantile").quantile == 0.5 and sf.Loss("tweedie").power == 1.5 and sf.Loss("huber").delta is None
     with pytest.raises(ValueError, match=r"quantile=0\.5 is given beside a Loss"):
         as_loss(given, quantile=0.5)
     with pytest.raises(ValueError, match="loss must be one of"):
@@ -376,7 +377,7 @@ def test_the_start_of_a_quantile_leaves_its_share_below(problem):
 @pytest.mark.parametrize("name", ["gamma", "tweedie", "quantile", "huber"])
 def test_a_fitted_loss_does_not_see_the_unit(name):
     y, _, weight = rows_of(name)
-    first, other = Loss(name).fit(y, weight), Loss(name).fit(1024.0 * y, weight)
+    first, other = sf.Loss(name).fit(y, weight), sf.Loss(name).fit(1024.0 * y, weight)
     np.testing.assert_array_equal(other.standardize(1024.0 * y), first.standardize(y))
     assert other.parameter == first.parameter
     np.testing.assert_allclose(other.predict(first.standardize(y)), 1024.0 * first.predict(first.standardize(y)))
@@ -386,15 +387,15 @@ def test_a_fitted_huber_loss_has_a_threshold_that_outliers_do_not_move():
     rng = np.random.default_rng(0)
     y = rng.normal(5.0, 2.0, 4001)
     dirty = np.where(np.arange(4001) % 20 == 0, 1e9, y)
-    clean, moved = (Loss("huber").fit(values, np.ones(4001)) for values in (y, dirty))
+    clean, moved = (sf.Loss("huber").fit(values, np.ones(4001)) for values in (y, dirty))
     assert clean.delta == pytest.approx(1.345 * 2.0, rel=0.05) and moved.delta == pytest.approx(clean.delta, rel=0.1)
     assert moved.center == pytest.approx(clean.center, abs=0.2)
-    assert Loss("huber", delta=3.0).fit(y, np.ones(4001)).delta == 3.0  # in the unit of the target
+    assert sf.Loss("huber", delta=3.0).fit(y, np.ones(4001)).delta == 3.0  # in the unit of the target
     assert clean.fit(y, np.ones(4001)) == clean
 
 
 def test_a_robust_scale_of_mostly_equal_targets_is_not_zero():
-    loss = Loss("huber").fit(np.array([0.0] * 9 + [10.0]), np.ones(10))
+    loss = sf.Loss("huber").fit(np.array([0.0] * 9 + [10.0]), np.ones(10))
     assert loss.center == 0.0 and loss.scale == pytest.approx(1.0)
 
 
@@ -402,40 +403,40 @@ def test_a_robust_scale_of_mostly_equal_targets_is_not_zero():
 def test_the_noise_of_a_quantile_is_variance_over_curvature(level):
     normal, sigma = NormalDist(), 0.3
     residual = sigma * np.array([normal.inv_cdf(p) for p in (np.arange(20_000) + 0.5) / 20_000])
-    loss = Loss("quantile", quantile=level)
+    loss = sf.Loss("quantile", quantile=level)
     excess = loss.value(residual, np.full(20_000, sigma * normal.inv_cdf(level))).mean()
     density = normal.pdf(normal.inv_cdf(level)) / sigma
     assert loss.dispersion(float(excess)) == pytest.approx(level * (1 - level) / density, rel=1e-3)
 
 
 def test_outliers_do_not_raise_the_noise_of_the_huber_loss_beyond_that_of_the_targets():
-    loss = Loss("huber")
+    loss = sf.Loss("huber")
     assert loss.dispersion(0.01) == pytest.approx(0.02) and loss.dispersion(50.0) == 1.0
 
 
 def test_what_is_compared_for_calibration():
     y, p = np.array([1.0, 3.0, np.nan]), np.array([2.0, 2.0, 2.0])
-    expected, measured = Loss("quantile", quantile=0.75).compared(y, p)
+    expected, measured = sf.Loss("quantile", quantile=0.75).compared(y, p)
     np.testing.assert_array_equal(expected, 0.75)
     np.testing.assert_array_equal(measured, [1.0, 0.0, np.nan])
-    assert Loss("gamma").compared(y, p)[0] is p
+    assert sf.Loss("gamma").compared(y, p)[0] is p
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "logistic"])
 def test_targets_whose_squares_overflow_or_vanish_are_refused(name):
     with pytest.raises(ValueError, match=r"the target 'y' must lie between -1e\+100 and 1e\+100, got 2e\+150; divide"):
-        Loss(name).check(np.array([1.0, 2e150]), "y")
-    summary = TargetSummary(Loss(name))
+        sf.Loss(name).check(np.array([1.0, 2e150]), "y")
+    summary = TargetSummary(sf.Loss(name))
     summary.add(np.array([1e-300, 3e-300]), np.ones(2))
     with pytest.raises(ValueError, match=r"all targets are below 1e-100, such as .*; multiply them by a constant"):
         summary.fitted()
-    summary = TargetSummary(Loss(name))
+    summary = TargetSummary(sf.Loss(name))
     summary.add(np.array([1e-90, 3e-90]), np.ones(2))
     assert np.isfinite(summary.fitted()[1])
 
 
 def test_a_huber_loss_without_a_threshold_is_reported():
-    (first, *_) = measure(Loss("huber", scale=2.0), np.ones(3), np.zeros(3), np.ones(3))
+    (first, *_) = measure(sf.Loss("huber", scale=2.0), np.ones(3), np.zeros(3), np.ones(3))
     assert "delta 2.69" in first.meaning
 
 
@@ -461,7 +462,7 @@ class TestTargetSummary:
         rng = np.random.default_rng(0)
         hour = np.arange(24_000) % 24  # a period must not hide some of the values
         y = hour + rng.normal(size=24_000)
-        loss = Loss("quantile", quantile=0.9)
+        loss = sf.Loss("quantile", quantile=0.9)
         found, start = self.summary(loss, y, np.ones(24_000))
         assert start == 0.0 and np.mean(y <= found.center) == pytest.approx(0.9, abs=0.02)
         for rows in (np.arange(24_000.0), -np.arange(24_000.0)):  # sorted: each part of the table counts the same
@@ -471,4 +472,4 @@ class TestTargetSummary:
     def test_weights_that_are_all_zero_are_refused(self):
         for name in LOSSES:
             with pytest.raises(ValueError, match="all sample weights are 0"):
-                self.summary(Loss(name), np.ones(3), np.zeros(3))
+                self.summary(sf.Loss(name), np.ones(3), np.zeros(3))

@@ -13,9 +13,7 @@ from rich.console import Console
 
 import splinefm as sf
 from splinefm.train import progress as module
-from splinefm.train.losses import Loss
 from splinefm.train.progress import Progress
-from splinefm.train.results import Epoch
 
 TRAINING = sf.Training(effort="fast", epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
 
@@ -57,7 +55,7 @@ def terminal(stream):
 
 
 def epoch(number=1, validation=0.5):
-    return Epoch(number, 0.25, validation, 0.01, 2000.0, 65.0)
+    return sf.Epoch(number, 0.25, validation, 0.01, 2000.0, 65.0)
 
 
 def test_silence_is_the_default(capsys):
@@ -123,11 +121,11 @@ def test_the_time_left_does_not_count_the_start(stream, clock):
         progress.advance(500, 0.5)
         clock.now += 5
         progress.advance(500, 0.25)
-        progress.end_epoch(epoch(), Loss("logistic"))
+        progress.end_epoch(epoch(), sf.Loss("logistic"))
         progress.begin_epoch(2, 4, 1000)
         clock.now += 10
         progress.advance(1000, 0.25)
-        progress.end_epoch(epoch(2), Loss("logistic"))
+        progress.end_epoch(epoch(2), sf.Loss("logistic"))
     lines = stream.getvalue().splitlines()
     assert lines[0] == "epoch 1/4  500 of 1,000 rows  loss 0.5  12 rows/s"  # nothing is known yet
     assert lines[1].endswith("  at most 0:30 left") and lines[2].endswith("  at most 0:20 left")
@@ -150,10 +148,10 @@ def test_an_epoch_leaves_a_line_with_the_time_that_is_left(stream, clock):
         progress.advance(500, 0.25)
         clock.now += 10
         progress.advance(500, 0.25)
-        progress.end_epoch(epoch(), Loss("logistic"))
+        progress.end_epoch(epoch(), sf.Loss("logistic"))
         progress.begin_epoch(4, 4, 1000)
         progress.advance(1000, 0.25)
-        progress.end_epoch(epoch(4, math.nan), Loss("poisson"))
+        progress.end_epoch(epoch(4, math.nan), sf.Loss("poisson"))
     assert stream.getvalue().splitlines() == [
         "epoch 1/4  loss 0.25  validation logloss 0.5  2,000 rows/s  at most 1:00 left",
         "epoch 4/4  loss 0.25  2,000 rows/s  1:05 in all",
@@ -198,10 +196,10 @@ def test_parts_of_a_stage_share_its_line_and_leave_none(stream, clock):
                         progress.begin_epoch(number, 2, 1000)
                         clock.now += 0.375
                         progress.advance(1000, 0.5)
-                        progress.end_epoch(epoch(number), Loss("logistic"))
+                        progress.end_epoch(epoch(number), sf.Loss("logistic"))
         progress.begin_epoch(1, 1, 1000)
         progress.advance(1000, 0.25)
-        progress.end_epoch(epoch(), Loss("logistic"))
+        progress.end_epoch(epoch(), sf.Loss("logistic"))
     lines = stream.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["choosing, run 2/3, epoch 1/2", "epoch 1/1"]
 
@@ -239,7 +237,7 @@ def test_the_line_of_a_terminal_moves_inside_an_epoch(stream, clock):
         progress.advance(10_000, 0.25)
         clock.now += 10
         assert drawn(stream, "epoch 2/3  20,000 of 100,000 rows  loss 0.25  1,000 rows/s  at most 3:00 left")
-        progress.end_epoch(epoch(2), Loss("logistic"))
+        progress.end_epoch(epoch(2), sf.Loss("logistic"))
         assert screen(stream) == ["epoch 2/3  loss 0.25  validation logloss 0.5  2,000 rows/s  at most 3:00 left"]
     assert screen(stream) == ["epoch 2/3  loss 0.25  validation logloss 0.5  2,000 rows/s  at most 3:00 left"]
 
@@ -283,7 +281,7 @@ def test_a_dumb_terminal_gets_plain_lines(stream, monkeypatch, clock):
         progress.advance(10)
         progress.begin_epoch(1, 1, 10)
         progress.advance(10, 0.25)
-        progress.end_epoch(epoch(), Loss("logistic"))
+        progress.end_epoch(epoch(), sf.Loss("logistic"))
     reading, rest = stream.getvalue().split("\n", 1)
     assert reading == "reading  10 rows  5 rows/s"
     assert rest == "epoch 1/1  loss 0.25  validation logloss 0.5  2,000 rows/s  1:05 in all\n"

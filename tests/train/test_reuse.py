@@ -9,7 +9,6 @@ import splinefm as sf
 from splinefm.train import chunks as module
 from splinefm.train import chunks as reuse
 from splinefm.train.chunks import prepare_chunks
-from splinefm.train.losses import Loss
 from splinefm.train.rows import LabeledTable
 
 RNG = np.random.default_rng(7)
@@ -44,7 +43,7 @@ def prepare(schema, table=TABLE, loss="logistic", **options):
     source = LabeledTable(schema, "y", "w", table)
     if loss == "logistic":
         source = source.with_classes()
-    return prepare_chunks(source, Loss(loss, classes=source.classes), 0.2, TRAINING, **options)
+    return prepare_chunks(source, sf.Loss(loss, classes=source.classes), 0.2, TRAINING, **options)
 
 
 def assert_same(one, two):
@@ -103,7 +102,7 @@ def test_rows_that_would_take_too_much_memory_are_prepared_from_the_start(limit,
 def test_a_table_of_validation_rows_is_read_again():
     first = prepare_chunks(
         LabeledTable(FIRST, "y", "w", TABLE).with_classes(),
-        Loss("logistic", classes=(False, True)),
+        sf.Loss("logistic", classes=(False, True)),
         TABLE[:50],
         TRAINING,
     )

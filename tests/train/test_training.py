@@ -17,8 +17,7 @@ from splinefm.metrics import logloss, rmse
 from splinefm.train import chunks
 from splinefm.train import loop as passes
 from splinefm.train import penalties as penalties_module
-from splinefm.train.loop import Diverged, EpochSelector, divergence_advice, make_engine
-from splinefm.train.losses import Loss
+from splinefm.train.loop import EpochSelector, divergence_advice, make_engine
 from splinefm.train.penalties import AdaptivePenalties, make_groups
 from splinefm.train.progress import SILENT
 from splinefm.train.results import StopReason
@@ -192,7 +191,7 @@ def test_ctrl_c_keeps_the_best_so_far():
 
 def test_divergence_says_what_to_lower():
     training = sf.Training(epochs=20, learning_rate=1e25, optimizer="adagrad", warmup=0.0, threads=1)
-    with pytest.raises(Diverged, match="lower learning_rate"), np.errstate(all="ignore"):
+    with pytest.raises(sf.Diverged, match="lower learning_rate"), np.errstate(all="ignore"):
         sf.fit_model(waves(500), "y", model=sf.FFM(k=3), loss="squared", training=training)
 
 
@@ -208,7 +207,7 @@ def test_divergence_says_what_to_lower():
 )
 def test_divergence_says_which_penalty_to_lower(settings, advice):
     training = replace(QUICK, **settings)
-    with pytest.raises(Diverged, match=advice):
+    with pytest.raises(sf.Diverged, match=advice):
         sf.fit_model(waves(500), "y", loss="squared", model=sf.FM(k=2), training=training)
 
 
@@ -229,7 +228,7 @@ def test_a_diverging_epoch_is_not_finished():
 
     chunk = Chunk(None, np.zeros(3), np.ones(3))
     batches = [(chunk, np.arange(3))] * 3
-    loss, _, rows, _ = passes._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
+    loss, _, rows, _ = passes._pass(Engine(), batches, sf.Loss("squared"), lambda seen: 0.1, SILENT)
     assert np.isnan(loss) and rows == 6
 
 
@@ -387,7 +386,7 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(l2=0.5, smoothness=0.25, threads=1)
     for model, parts in ((sf.FM(k=2), 1), (sf.FFM(k=2), 2)):
-        engine = make_engine(model, encoder, Loss("squared"), training, 300, np.random.default_rng(0))
+        engine = make_engine(model, encoder, sf.Loss("squared"), training, 300, np.random.default_rng(0))
         penalties = AdaptivePenalties(engine)
         factors = np.zeros_like(engine.values["factors"])
         first = engine.penalty.end[0]
@@ -407,7 +406,7 @@ def test_vectors_for_products_of_three_have_a_penalty_of_their_own():
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(l2=0.5, threads=1)
     rng = np.random.default_rng(0)
-    engine = make_engine(sf.FwFM(k=2, third=3), encoder, Loss("squared"), training, 300, rng)
+    engine = make_engine(sf.FwFM(k=2, third=3), encoder, sf.Loss("squared"), training, 300, rng)
     np.testing.assert_array_equal(engine.penalty.l2_third, engine.penalty.l2)
     factors = np.zeros_like(engine.values["factors"])
     first, last = engine.penalty.end[0], engine.penalty.begin[-1]
@@ -447,14 +446,14 @@ def test_products_of_three_are_learned_where_they_help_and_vanish_elsewhere(targ
 def test_noise_is_residual_variance_or_deviance():
     rng = np.random.default_rng(0)
     y, weight = rng.poisson(3.0, 10_000).astype(float), np.ones(10_000)
-    loss = Loss("poisson")
+    loss = sf.Loss("poisson")
     excess = loss.value(y, np.full(len(y), np.log(3.0))).mean() - loss.floor(y, weight) / len(y)
     assert loss.dispersion(excess) == pytest.approx(1.0, abs=0.1)
     noise = rng.normal(0.0, 0.3, 10_000)
-    assert Loss("squared").dispersion(Loss("squared").value(noise, np.zeros(10_000)).mean()) == pytest.approx(
+    assert sf.Loss("squared").dispersion(sf.Loss("squared").value(noise, np.zeros(10_000)).mean()) == pytest.approx(
         0.09, rel=0.05
     )
-    assert Loss("logistic").dispersion(0.6) == 1.0
+    assert sf.Loss("logistic").dispersion(0.6) == 1.0
 
 
 def test_the_last_run_uses_all_rows():
@@ -605,7 +604,7 @@ class TestJudge:
         found = []
         for scores in epochs:  # the squared loss of a target of zero is half of the squared score
             engine.scores_of.return_value = np.sqrt(2.0 * np.asarray(scores))
-            found.append(judge.update(engine, {}, Loss("squared")))
+            found.append(judge.update(engine, {}, sf.Loss("squared")))
         return found, judge.last_tied_epoch
 
     def test_a_later_epoch_that_differs_by_chance_is_as_good(self):
@@ -631,7 +630,7 @@ class TestJudge:
 
     def test_without_validation_rows_the_last_epoch_counts(self):
         judge = EpochSelector(None)
-        assert [judge.update(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3
+        assert [judge.update(Mock(), {}, sf.Loss("squared"))[1] for _ in range(3)] == [True] * 3
         assert judge.last_tied_epoch == 3
 
     def test_the_run_on_all_rows_takes_as_many_epochs(self, monkeypatch):
@@ -651,5 +650,5 @@ def test_averages_are_over_about_half_an_epoch():
     table = waves(320)
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(batch_size=16, threads=1)
-    engine = make_engine(sf.FM(k=2), encoder, Loss("squared"), training, 320, np.random.default_rng(0))
+    engine = make_engine(sf.FM(k=2), encoder, sf.Loss("squared"), training, 320, np.random.default_rng(0))
     assert engine.optimizer.ema**20 == pytest.approx(np.exp(-2.0))

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.train.losses import Loss
 from splinefm.train.rows import Chunk
 from splinefm.update.learner import may_lack_class, shift_for_new_classes
 from support import examples
@@ -60,7 +59,7 @@ def test_two_classes_have_the_share_of_the_rows_and_one_more(bias, share, second
     is_new = np.arange(n) < round(share * n)
     y, weight = np.where(is_new == second, 1.0, 0.0), rng.uniform(0.5, 2.0, n)
     score = sign * (bias + rng.normal(size=n))
-    rows, loss = Chunk(None, y, weight), Loss("logistic")
+    rows, loss = Chunk(None, y, weight), sf.Loss("logistic")
     shift = shift_for_new_classes(loss, np.array([sign * bias]), rows, score, 100)
     if not is_new.any():
         assert shift is None
@@ -73,7 +72,7 @@ def test_several_new_classes_have_their_shares():
     rng = np.random.default_rng(0)
     bias = np.array([-0.7, -14.0, -0.7, -15.0])
     rows = Chunk(None, rng.integers(0, 4, 500).astype(float), rng.uniform(0.5, 2.0, 500))
-    score, loss = bias + rng.normal(size=(500, 4)), Loss("softmax", classes=(0, 1, 2, 3))
+    score, loss = bias + rng.normal(size=(500, 4)), sf.Loss("softmax", classes=(0, 1, 2, 3))
     shift = shift_for_new_classes(loss, bias, rows, score, 1000)
     assert shift[[0, 2]].tolist() == [0.0, 0.0]
     predicted = np.average(loss.predict(score + shift), axis=0, weights=rows.sample_weight)
@@ -85,10 +84,12 @@ def test_a_low_bias_alone_is_not_enough():
     """The vectors of these rows make up for it: the model expects the class."""
     y, score = np.array([0.0, 1.0] * 50), np.full(100, 0.3)
     assert may_lack_class(np.array([-14.0]))
-    assert shift_for_new_classes(Loss("logistic"), np.array([-14.0]), Chunk(None, y, np.ones(100)), score, 1000) is None
+    assert (
+        shift_for_new_classes(sf.Loss("logistic"), np.array([-14.0]), Chunk(None, y, np.ones(100)), score, 1000) is None
+    )
 
 
 @pytest.mark.parametrize("score", [np.full(4, np.nan), np.full(4, -14.0)])
 def test_nothing_is_learned_from_rows_without_weight_or_scores(score):
     rows = Chunk(None, np.ones(4), np.zeros(4) if np.isfinite(score).all() else np.ones(4))
-    assert shift_for_new_classes(Loss("logistic"), np.array([-14.0]), rows, score, 10) is None
+    assert shift_for_new_classes(sf.Loss("logistic"), np.array([-14.0]), rows, score, 10) is None

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+import splinefm as sf
 from splinefm.encode.tables import arrow
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.tables.open import open_table
 
 NUMBERS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 text = st.text(st.characters(codec="utf-8"), max_size=9)
@@ -80,7 +80,7 @@ def test_what_has_more_than_numbers_and_text_is_left_to_pyarrow():
 )
 def test_a_column_that_cannot_be_converted_is_named(values, message):
     with pytest.raises(ValueError, match=message):
-        open_table({"x": values})
+        sf.open_table({"x": values})
 
 
 def test_numbers_are_not_copied():

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.encode.tables.open import open_table
 
 pd = pytest.importorskip("pandas")
 
@@ -27,7 +26,7 @@ def source(kind, values):
 
 
 def column(data) -> pa.ChunkedArray:
-    table = open_table(data)
+    table = sf.open_table(data)
     return pa.Table.from_batches(list(table.chunks(["c"])), pa.schema([table.schema.field("c")]))["c"]
 
 
@@ -119,22 +118,22 @@ def test_what_cannot_be_converted_is_named_with_an_example_and_the_way_out(kind,
     if name == "big and missing" and kind in ("series", "pandas") and pd.Series(values).dtype == float:
         return  # pandas 2 makes it a float
     with pytest.raises(ValueError, match=rf"^column 'c' holds (values of )?{message}"):
-        open_table(source(kind, values))
+        sf.open_table(source(kind, values))
 
 
 def test_a_long_example_is_cut():
     with pytest.raises(ValueError, match=r"such as 'x{59}\.\.\. \(str\) and 1 \(int\)"):
-        open_table({"c": ["x" * 1000, 1]})
+        sf.open_table({"c": ["x" * 1000, 1]})
 
 
 def test_types_that_polars_alone_has_are_refused():
     pl = pytest.importorskip("polars")
     with pytest.raises(ValueError, match=r"column 'c' is of type Object, such as Fraction\(1, 3\); convert it to"):
-        open_table(pl.DataFrame({"c": pl.Series([fractions.Fraction(1, 3)], dtype=pl.Object)}))
+        sf.open_table(pl.DataFrame({"c": pl.Series([fractions.Fraction(1, 3)], dtype=pl.Object)}))
     if not hasattr(pl, "Int128"):
         return  # older versions have no such integers
     with pytest.raises(ValueError, match=r"column 'c' is of type Int128, such as 10{30}; cast it to pl.Float64 .*code"):
-        open_table(pl.DataFrame({"c": [10**30]}))
+        sf.open_table(pl.DataFrame({"c": [10**30]}))
 
 
 class TestOddTypes:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from splinefm.encode.tables import delimited
 from splinefm.encode.tables.delimited import cut, find_separator, from_csv_stream, read_records
-from splinefm.encode.tables.open import open_table
 
 
 def content(table) -> dict[str, list]:
-    batches = list(open_table(table).chunks())
-    return pa.Table.from_batches(batches, open_table(table).schema).to_pydict()
+    batches = list(sf.open_table(table).chunks())
+    return pa.Table.from_batches(batches, sf.open_table(table).schema).to_pydict()
 
 
 def write(folder, text, name="x.csv"):
@@ -68,8 +68,8 @@ def test_a_head_that_is_cut_has_its_separator():
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
 def test_files_are_read_with_the_separator_that_they_have(separator, name, tmp_path):
     path = write(tmp_path, f"a{separator}b\n1{separator}x\n2{separator}y\n", name)
-    assert content(path) == content(open_table(path, sep=separator)) == {"a": [1, 2], "b": ["x", "y"]}
-    assert open_table(path, sep="!").names == (f"a{separator}b",)
+    assert content(path) == content(sf.open_table(path, sep=separator)) == {"a": [1, 2], "b": ["x", "y"]}
+    assert sf.open_table(path, sep="!").names == (f"a{separator}b",)
 
 
 def test_files_of_a_folder_may_differ_in_their_separators(tmp_path):
@@ -79,19 +79,19 @@ def test_files_of_a_folder_may_differ_in_their_separators(tmp_path):
 
 def test_tsv_has_tabs_unless_told_otherwise(tmp_path):
     path = write(tmp_path, "a,b\n1,2\n", "x.tsv")
-    assert open_table(path).names == ("a,b",)
-    assert open_table(path, sep=",").names == ("a", "b")
+    assert sf.open_table(path).names == ("a,b",)
+    assert sf.open_table(path, sep=",").names == ("a", "b")
 
 
 @pytest.mark.parametrize("sep", ["", ";;", "\n", '"', "§", 3])
 def test_a_separator_is_one_character(sep, tmp_path):
     with pytest.raises(ValueError, match=r"sep must be one character, such as .*, got"):
-        open_table(write(tmp_path, "a;b\n"), sep=sep)
+        sf.open_table(write(tmp_path, "a;b\n"), sep=sep)
 
 
 def test_an_open_table_takes_the_types_of_whoever_reads_it(tmp_path):
-    table = open_table(write(tmp_path, "zip;n;m\n007;1;1\n"), types={"m": pa.large_string()}, sep=";")
-    again = open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
+    table = sf.open_table(write(tmp_path, "zip;n;m\n007;1;1\n"), types={"m": pa.large_string()}, sep=";")
+    again = sf.open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
     assert content(again) == {"zip": ["007"], "n": [1.0], "m": ["1"]}
     assert again.schema.field("n").type == pa.float64()
     assert content(table)["zip"] == [7]
@@ -100,7 +100,7 @@ def test_an_open_table_takes_the_types_of_whoever_reads_it(tmp_path):
 def test_a_stream_takes_the_types_of_whoever_reads_it_and_is_read_once():
     table = from_csv_stream(io.BytesIO(b"zip;n;m\n007;1;x\n"), "it", None, None)
     assert table.schema.types == [pa.int64(), pa.int64(), pa.string()]
-    again = open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
+    again = sf.open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
     assert content(again) == {"zip": ["007"], "n": [1.0], "m": ["x"]}
     with pytest.raises(ValueError, match="can be read once"):
         list(table.chunks())
@@ -160,29 +160,29 @@ def test_a_ragged_row_is_reported_with_its_line(name, block, row, n, tmp_path, m
     assert path.suffix != ".csv" or path.read_bytes().split(b"\r\n")[26] == row.encode()
     message = rf"cannot read '.*{name}': line 27 has {n} instead of 2, separated by ',': '{row}'; .*--sep"
     with pytest.raises(ValueError, match=message):
-        list(open_table(path).chunks())
+        list(sf.open_table(path).chunks())
 
 
 def test_a_long_ragged_row_is_shown_in_part(tmp_path):
     with pytest.raises(ValueError, match=r"line 2 has 3 columns .*: '1,2,x{76}\.\.\.'; "):
-        open_table(write(tmp_path, "a,b\n1,2," + "x" * 1000 + "\n"))
+        sf.open_table(write(tmp_path, "a,b\n1,2," + "x" * 1000 + "\n"))
 
 
 def test_a_cell_of_many_megabytes_is_reported_in_plain_words(tmp_path):
     path = write(tmp_path, "a,b\n1,2\n" + f"1,{'x' * (30 << 20)}\n1,2\n")
     with pytest.raises(ValueError, match=r"x\.csv': the row that begins in line 3 has more than 8 MB: a cell of it is"):
-        list(open_table(path).chunks())
+        list(sf.open_table(path).chunks())
 
 
 def test_quotes_that_are_not_closed_are_reported(tmp_path, monkeypatch):
     text = "a,b\n" + "1,y\n" * 10 + '1,"x\n' + "1,2\n" * 100
     with pytest.raises(ValueError, match=r"x\.csv': quotes in the row that begins in line 12 are not closed"):
-        open_table(write(tmp_path, text))
+        sf.open_table(write(tmp_path, text))
     monkeypatch.setattr(delimited, "BLOCK", 300)
     with pytest.raises(ValueError, match=r"x\.csv': quotes in the row that begins in line 12 are not closed"):
-        list(open_table(write(tmp_path, text)).chunks())
+        list(sf.open_table(write(tmp_path, text)).chunks())
     with pytest.raises(ValueError, match=r"that begins in line 12 has more than 0 MB: quotes are opened there"):
-        list(open_table(write(tmp_path, text + "1,2\n" * 1000)).chunks())
+        list(sf.open_table(write(tmp_path, text + "1,2\n" * 1000)).chunks())
 
 
 def test_a_last_row_with_line_breaks_is_read(tmp_path):
@@ -195,7 +195,7 @@ def test_rows_longer_than_a_small_block_can_be_shuffled(tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "SMALL_BLOCK", 256)
     rows = [str(i) * (400 if i == 150 else 1) for i in range(300)]
     path = write(tmp_path, "a\n" + "\n".join(rows))
-    table = open_table(path, types={"a": pa.string()})
+    table = sf.open_table(path, types={"a": pa.string()})
     ((numbers, batch),) = table.shuffled(rng=np.random.default_rng(0))
     assert batch["a"].to_pylist() == rows and numbers.tolist() == list(range(300))
 
@@ -229,9 +229,9 @@ def test_files_as_they_come_are_read(name, tmp_path):
 @pytest.mark.parametrize("text", ["", "\n\n", "\r\n", "\ufeff"])
 def test_an_empty_file_is_refused(text, tmp_path):
     with pytest.raises(ValueError, match=r"cannot read '.*x\.csv': it is empty; the first line must name the columns"):
-        open_table(write(tmp_path, text))
+        sf.open_table(write(tmp_path, text))
 
 
 def test_utf_16_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"x\.csv': it is UTF-16; convert the file to UTF-8"):
-        open_table(write(tmp_path, "a,b\n1,2\n".encode("utf-16")))
+        sf.open_table(write(tmp_path, "a,b\n1,2\n".encode("utf-16")))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import splinefm as sf
 from splinefm.encode.tables import delimited
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as open_module
 from splinefm.encode.tables import table as table_module
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.encode.tables.open import open_table
 
 N = 1000
 
@@ -131,7 +131,7 @@ SOURCES = {
 
 
 def content(source: object, columns: list[str] | None = None, rows: int = 65_536, **options) -> dict[str, list]:
-    table = open_table(source, **options)
+    table = sf.open_table(source, **options)
     batches = list(table.chunks(columns, rows))
     schema = pa.schema([table.schema.field(name) for name in columns or table.names])
     return pa.Table.from_batches(batches, schema).to_pydict()
@@ -140,7 +140,7 @@ def content(source: object, columns: list[str] | None = None, rows: int = 65_536
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_source_gives_the_same_content(kind, tmp_path):
     data = example()
-    table = open_table(SOURCES[kind](data, tmp_path))
+    table = sf.open_table(SOURCES[kind](data, tmp_path))
     assert table.names == ("recency", "count", "country")
     batches = list(table.chunks(rows=128))
     assert [batch.num_rows for batch in batches] == [128] * 7 + [104]
@@ -154,20 +154,20 @@ def test_every_source_gives_the_same_content(kind, tmp_path):
 @pytest.mark.parametrize("kind", SOURCES)
 def test_n_rows_is_the_number_of_rows_where_known(kind, tmp_path):
     unknown = "csv" in kind or kind in ("reader", "stream", "tsv", "dataset")
-    assert open_table(SOURCES[kind](example(), tmp_path)).n_rows == (None if unknown else N)
+    assert sf.open_table(SOURCES[kind](example(), tmp_path)).n_rows == (None if unknown else N)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_projection_keeps_the_asked_columns_in_the_asked_order(kind, tmp_path):
     data = example()
-    batches = list(open_table(SOURCES[kind](data, tmp_path)).chunks(["count", "recency"]))
+    batches = list(sf.open_table(SOURCES[kind](data, tmp_path)).chunks(["count", "recency"]))
     assert all(batch.schema.names == ["count", "recency"] for batch in batches)
     assert batches[0].column("count").to_pylist() == data["count"].to_pylist()
 
 
 @pytest.mark.parametrize("write", [to_parquet, to_csv], ids=["parquet", "csv"])
 def test_projection_is_pushed_into_the_reading(write, tmp_path):
-    table = open_table(write(example(), tmp_path / "x"))
+    table = sf.open_table(write(example(), tmp_path / "x"))
     assert {tuple(batch.schema.names) for batch in table._read(["count"])} == {("count",)}
 
 
@@ -188,7 +188,7 @@ def test_batches_do_not_depend_on_the_chunks_of_the_source(splits, rows, one_sho
     # Each chunk has a dictionary of its own.
     parts = [p.append_column("c", p["b"].combine_chunks().dictionary_encode()) for p in parts]
     data = pa.concat_tables(parts) if parts else whole.append_column("c", whole["b"].dictionary_encode())
-    batches = list(open_table(data.to_reader() if one_shot else data).chunks(rows=rows))
+    batches = list(sf.open_table(data.to_reader() if one_shot else data).chunks(rows=rows))
     full, rest = divmod(n, rows)
     assert [batch.num_rows for batch in batches] == [rows] * full + [rest] * (rest > 0)
     got = pa.Table.from_batches(batches, data.schema)
@@ -197,7 +197,7 @@ def test_batches_do_not_depend_on_the_chunks_of_the_source(splits, rows, one_sho
 
 def test_one_contiguous_batch_is_not_copied():
     values = np.arange(100.0)
-    batches = open_table({"a": pa.array(values)}).chunks(rows=30)
+    batches = sf.open_table({"a": pa.array(values)}).chunks(rows=30)
     addresses = [batch.column(0).buffers()[1].address for batch in batches]
     assert set(addresses) == {values.ctypes.data}
 
@@ -210,7 +210,7 @@ def test_memory_stays_bounded(as_dataset, tmp_path):
     pq.write_table(data, path, row_group_size=100_000, compression="none", use_dictionary=False)
     del data
     before, peak, seen = pa.total_allocated_bytes(), 0, 0
-    for batch in open_table(pa.dataset.dataset(path) if as_dataset else path).chunks():
+    for batch in sf.open_table(pa.dataset.dataset(path) if as_dataset else path).chunks():
         seen += batch.num_rows
         peak = max(peak, pa.total_allocated_bytes() - before)
     assert seen == n
@@ -228,7 +228,7 @@ def drawn(table, rows, seed=0, columns=None):
 def test_shuffled_batches_hold_every_row_once_under_its_number(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(open_module, "SMALL_PIECE", 64)
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 100)
-    table = open_table(SOURCES[kind](example(), tmp_path))
+    table = sf.open_table(SOURCES[kind](example(), tmp_path))
     in_order = pa.Table.from_batches(table.chunks(["recency", "country"]))
     for seed in range(2):
         batches = drawn(table, 128, seed, ["recency", "country"])
@@ -248,26 +248,26 @@ def parquet_days(folder: Path, days: int = 16, rows: int = 1000) -> Path:
 
 def test_every_shuffled_batch_mixes_places(tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
-    table = open_table(parquet_days(tmp_path))
+    table = sf.open_table(parquet_days(tmp_path))
     batches = drawn(table, 1600)
     days = [len(set(batch["day"].to_pylist())) for _, batch in batches]
     assert min(days[:-1]) >= 5 and np.mean(days) > 6
     # A table in memory has any row at hand: more places in every batch.
-    whole = open_table(pa.Table.from_batches(table.chunks()))
+    whole = sf.open_table(pa.Table.from_batches(table.chunks()))
     monkeypatch.setattr(open_module, "SMALL_PIECE", 64)
     assert min(len(set(batch["day"].to_pylist())) for _, batch in drawn(whole, 1600)) >= 10
 
 
 def test_the_generator_rules_the_order(tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
-    table = open_table(parquet_days(tmp_path))
+    table = sf.open_table(parquet_days(tmp_path))
     first, again, other = ([n.tolist() for n, _ in drawn(table, 1600, seed)] for seed in (0, 0, 1))
     assert first == again != other
 
 
 def test_a_shuffled_table_that_fits_in_a_batch_is_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
-    ((numbers, batch),) = drawn(open_table(parquet_days(tmp_path)), 16_000)
+    ((numbers, batch),) = drawn(sf.open_table(parquet_days(tmp_path)), 16_000)
     np.testing.assert_array_equal(numbers, np.arange(16_000))
     assert batch["x"].to_numpy().tolist() == numbers.tolist()
 
@@ -277,7 +277,7 @@ def test_wide_tables_are_read_at_fewer_places_at_once(tmp_path, monkeypatch):
     real = files_module._open_parquet
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
     monkeypatch.setattr(table_module, "OPEN_COLUMNS", 6)
-    table = open_table(parquet_days(tmp_path))
+    table = sf.open_table(parquet_days(tmp_path))
     monkeypatch.setattr(files_module, "_open_parquet", lambda *a: opened.append(a) or real(*a))
     next(table.shuffled(rows=300, rng=np.random.default_rng(0)))
     assert len(opened) == 3  # two columns, at most six of them open
@@ -285,7 +285,7 @@ def test_wide_tables_are_read_at_fewer_places_at_once(tmp_path, monkeypatch):
 
 def test_a_filtered_dataset_is_shuffled_filtered(tmp_path):
     dataset = pa.dataset.dataset(parquet_days(tmp_path)).filter(pa.dataset.field("x") >= 15_000)
-    ((numbers, batch),) = drawn(open_table(dataset), 2000)
+    ((numbers, batch),) = drawn(sf.open_table(dataset), 2000)
     assert batch["x"].to_numpy().tolist() == (numbers + 15_000).tolist()
 
 
@@ -293,7 +293,7 @@ def test_a_partitioned_dataset_keeps_its_partition_column(tmp_path):
     for day in range(3):
         (tmp_path / f"day={day}").mkdir()
         pq.write_table(pa.table({"x": np.arange(10) + 10 * day}), tmp_path / f"day={day}" / "x.parquet")
-    table = open_table(pa.dataset.dataset(tmp_path, partitioning="hive"))
+    table = sf.open_table(pa.dataset.dataset(tmp_path, partitioning="hive"))
     for numbers, batch in drawn(table, 8, columns=["day", "x"]):
         assert batch["x"].to_numpy().tolist() == numbers.tolist()
         assert batch["day"].to_numpy().tolist() == (numbers // 10).tolist()
@@ -301,7 +301,7 @@ def test_a_partitioned_dataset_keeps_its_partition_column(tmp_path):
 
 def test_a_reader_is_shuffled_in_its_own_order():
     data = pa.table({"a": range(100)})
-    table = open_table(data.to_reader(max_chunksize=7))
+    table = sf.open_table(data.to_reader(max_chunksize=7))
     assert np.concatenate([numbers for numbers, _ in drawn(table, 30)]).tolist() == list(range(100))
     with pytest.raises(ValueError, match="read once"):
         drawn(table, 30)
@@ -314,7 +314,7 @@ def test_shuffled_memory_stays_bounded(tmp_path):
     pq.write_table(data, path, row_group_size=100_000, compression="none", use_dictionary=False)
     del data
     before, peak, seen = pa.total_allocated_bytes(), 0, 0
-    for _, batch in open_table(path).shuffled(rng=np.random.default_rng(0)):
+    for _, batch in sf.open_table(path).shuffled(rng=np.random.default_rng(0)):
         seen += batch.num_rows
         peak = max(peak, pa.total_allocated_bytes() - before)
     assert seen == n
@@ -322,33 +322,33 @@ def test_shuffled_memory_stays_bounded(tmp_path):
 
 
 def test_an_empty_table_has_no_shuffled_batches(tmp_path):
-    assert drawn(open_table({"a": pa.array([], pa.int64())}), 10) == []
-    assert drawn(open_table(to_parquet(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "x")), 10) == []
+    assert drawn(sf.open_table({"a": pa.array([], pa.int64())}), 10) == []
+    assert drawn(sf.open_table(to_parquet(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "x")), 10) == []
 
 
 def test_shuffled_names_what_is_wrong(tmp_path):
-    table = open_table({"a": [1]})
+    table = sf.open_table({"a": [1]})
     with pytest.raises(ValueError, match="no column 'b'"):
         table.shuffled(["b"], rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
         table.shuffled(rows=0, rng=np.random.default_rng(0))
     path = to_parquet(example(), tmp_path / "x")
-    table = open_table(path)
+    table = sf.open_table(path)
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ValueError, match=r"cannot read .*x\.parquet"):
         drawn(table, 100)
 
 
 def test_an_open_table_is_a_table():
-    table = open_table({"a": [1]})
-    assert open_table(table) is table
+    table = sf.open_table({"a": [1]})
+    assert sf.open_table(table) is table
 
 
 # Faults of a call
 
 
 def test_an_unknown_column_is_reported_with_the_nearest():
-    table = open_table({"recency": [1.0], "country": ["US"]})
+    table = sf.open_table({"recency": [1.0], "country": ["US"]})
     with pytest.raises(ValueError, match=r"no column 'recencyy'.*nearest: 'recency'\. Columns: 'recency', 'cou"):
         table.chunks(["country", "recencyy"])
 
@@ -360,23 +360,23 @@ def test_the_message_lists_twenty_names():
 
 def test_rows_must_be_positive():
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
-        open_table({"a": [1]}).chunks(rows=0)
+        sf.open_table({"a": [1]}).chunks(rows=0)
 
 
 @pytest.mark.parametrize("columns", ["ab", []])
 def test_columns_must_be_a_list_of_names(columns):
     with pytest.raises(ValueError, match="columns must be a list of one or more column names"):
-        open_table({"a": [1], "b": [1]}).chunks(columns)
+        sf.open_table({"a": [1], "b": [1]}).chunks(columns)
 
 
 def test_a_column_asked_for_twice_is_read_once():
     assert content({"a": [1], "b": [2]}, ["b"]) == {"b": [2]}
-    assert next(open_table({"a": [1], "b": [2]}).chunks(["b", "b"])).schema.names == ["b"]
+    assert next(sf.open_table({"a": [1], "b": [2]}).chunks(["b", "b"])).schema.names == ["b"]
 
 
 @pytest.mark.parametrize("kind", ["reader", "stream"])
 def test_a_reader_can_be_read_once(kind, tmp_path):
-    table = open_table(SOURCES[kind](example(), tmp_path))
+    table = sf.open_table(SOURCES[kind](example(), tmp_path))
     list(table.chunks())
     with pytest.raises(ValueError, match="read once; pass a table, a path or a dataset"):
         table.chunks()
@@ -397,7 +397,7 @@ def test_duplicate_columns_are_named(tmp_path):
     ]
     for source in [*sources, {1: [1], "1": [2], "a": [1], 2: [1], "2": [1]}]:
         with pytest.raises(ValueError, match=r"duplicate column names: '(a|1', '2)'"):
-            open_table(source)
+            sf.open_table(source)
 
 
 def test_pandas_column_names_become_strings():
@@ -405,33 +405,33 @@ def test_pandas_column_names_become_strings():
     assert content(pd.DataFrame([[1, 2]])) == {"0": [1], "1": [2]}
     assert content(pd.DataFrame([[1, 2]], columns=["a", 1])) == {"a": [1], "1": [2]}
     with pytest.raises(ValueError, match="duplicate column names: '0'"):
-        open_table(pd.DataFrame([[1, 2]], columns=[0, "0"]))
+        sf.open_table(pd.DataFrame([[1, 2]], columns=[0, "0"]))
     with pytest.raises(ValueError, match="duplicate column names: 'a'"):
-        open_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        sf.open_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_the_pandas_index_is_not_a_column(tmp_path):
     pd = pytest.importorskip("pandas")
     named = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["u", "v"], name="user"))
     unnamed = pd.DataFrame({"a": [1, 2]}, index=["u", "v"])
-    assert open_table(named).names == open_table(unnamed).names == ("a",)
+    assert sf.open_table(named).names == sf.open_table(unnamed).names == ("a",)
     unnamed.to_parquet(tmp_path / "unnamed.parquet")
-    assert open_table(tmp_path / "unnamed.parquet").names == ("a",)
+    assert sf.open_table(tmp_path / "unnamed.parquet").names == ("a",)
     named.to_parquet(tmp_path / "named.parquet")
-    assert open_table(tmp_path / "named.parquet").names == ("a", "user")
+    assert sf.open_table(tmp_path / "named.parquet").names == ("a", "user")
 
 
 @pytest.mark.parametrize("values", [[1, "x"], ["x", 1]])
 def test_mixed_types_in_pandas_name_the_column(values):
     pd = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match=r"column 'odd' holds values of several types, .*give it one type"):
-        open_table(pd.DataFrame({"fine": [1, 2], "odd": pd.Series(values, dtype=object)}))
+        sf.open_table(pd.DataFrame({"fine": [1, 2], "odd": pd.Series(values, dtype=object)}))
 
 
 def test_text_of_polars_is_plain_text():
     pl = pytest.importorskip("polars")
     kinds = {"text": ["a"], "code": pl.Series(["a"], dtype=pl.Categorical), "many": [["a", "b"]]}
-    table = open_table(pl.DataFrame(kinds))
+    table = sf.open_table(pl.DataFrame(kinds))
     text = pa.large_string()
     assert table.schema.types == [text, pa.dictionary(pa.uint32(), text), pa.large_list(text)]
     assert next(table.chunks()).to_pydict() == {"text": ["a"], "code": ["a"], "many": [["a", "b"]]}
@@ -445,18 +445,18 @@ def test_dict_takes_series_and_arrays():
 
 def test_unequal_lengths_are_named():
     with pytest.raises(ValueError, match="same length, got 'a': 2, 'b': 3"):
-        open_table({"a": [1, 2], "b": np.zeros(3)})
+        sf.open_table({"a": [1, 2], "b": np.zeros(3)})
 
 
 @pytest.mark.parametrize("value", [3, "text", b"text", None, np.float64(2), np.array(2), {"k": 1}, {1}])
 def test_a_scalar_is_not_a_column(value):
     with pytest.raises(ValueError, match=r"column 'b' must be a list or an array, got \w+ .*in a list"):
-        open_table({"a": [1], "b": value})
+        sf.open_table({"a": [1], "b": value})
 
 
 def test_a_matrix_is_not_a_column():
     with pytest.raises(ValueError, match=r"column 'b' must have one dimension, got shape \(1, 2\)"):
-        open_table({"a": [1], "b": np.zeros((1, 2))})
+        sf.open_table({"a": [1], "b": np.zeros((1, 2))})
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint64, np.bool_, "U3", object])
@@ -468,46 +468,46 @@ def test_numpy_columns_are_numbered(dtype):
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 2), ()])
 def test_numpy_must_have_two_dimensions(shape):
     with pytest.raises(ValueError, match=r"got shape \(.*\); reshape it"):
-        open_table(np.zeros(shape))
+        sf.open_table(np.zeros(shape))
 
 
 def test_mixed_types_in_numpy_name_the_column():
     with pytest.raises(ValueError, match=r"column 'x1' holds values of several types, .*give it one type"):
-        open_table(np.array([[1, 1], [2, "x"]], dtype=object))
+        sf.open_table(np.array([[1, 1], [2, "x"]], dtype=object))
 
 
 @pytest.mark.parametrize("source", [{}, np.zeros((3, 0)), pa.table({})])
 def test_a_table_has_columns(source):
     with pytest.raises(ValueError, match="no columns"):
-        open_table(source)
+        sf.open_table(source)
 
 
 def test_a_table_without_rows_has_no_batches(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n")
     sources = [pa.table({"a": pa.array([], pa.int64())}), to_parquet(example()[:0], tmp_path / "x")]
     for source in [*sources, tmp_path / "x.csv", np.zeros((0, 2))]:
-        assert list(open_table(source).chunks()) == []
+        assert list(sf.open_table(source).chunks()) == []
 
 
 @pytest.mark.parametrize("source", [3, None, object(), b"x.csv", [], iter("ab")])
 def test_other_types_are_refused_with_those_accepted(source):
     with pytest.raises(TypeError, match=f"{type(source).__name__}.*DataFrame.*dict.*NumPy.*Parquet"):
-        open_table(source)
+        sf.open_table(source)
 
 
 @pytest.mark.parametrize("source", [[1, 2], (1.0,), [{"a": 1}], pa.array([1]), pa.chunked_array([[1]])])
 def test_a_sequence_is_not_a_table(source):
     with pytest.raises(TypeError, match=r"is not a table; pass a table, such as \{'name': values\}"):
-        open_table(source)
+        sf.open_table(source)
 
 
 def test_series_and_lazy_frames_are_refused_with_the_way_out():
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for series in (pd.Series([1]), pl.Series([1])):
         with pytest.raises(TypeError, match="a Series is not a table; pass a table"):
-            open_table(series)
+            sf.open_table(series)
     with pytest.raises(TypeError, match=r"pass frame\.collect\(\)"):
-        open_table(pl.LazyFrame({"a": [1]}))
+        sf.open_table(pl.LazyFrame({"a": [1]}))
 
 
 # Faults of files
@@ -515,11 +515,11 @@ def test_series_and_lazy_frames_are_refused_with_the_way_out():
 
 def test_missing_files_and_patterns_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"'~/no such/file\.csv'"):
-        open_table("~/no such/file.csv")
+        sf.open_table("~/no such/file.csv")
     with pytest.raises(FileNotFoundError, match=r"no file matches the pattern '.*/\*\.parquet'"):
-        open_table(tmp_path / "*.parquet")
+        sf.open_table(tmp_path / "*.parquet")
     with pytest.raises(FileNotFoundError, match=r"gone\.csv"):
-        open_table([to_csv(example(), tmp_path / "x"), tmp_path / "gone.csv"])
+        sf.open_table([to_csv(example(), tmp_path / "x"), tmp_path / "gone.csv"])
 
 
 def test_home_and_relative_globs_are_expanded(tmp_path, monkeypatch):
@@ -543,20 +543,20 @@ def test_files_of_a_folder_are_read_in_sorted_order(tmp_path):
 def test_a_folder_without_data_is_refused(tmp_path):
     (tmp_path / "_hidden.csv").write_text("a\n1\n")
     with pytest.raises(ValueError, match=rf"no data files \(\.parquet.*{tmp_path.name}.*glob"):
-        open_table(tmp_path)
+        sf.open_table(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.xlsx", "x", "x.parquet.gz", "x.gz"])
 def test_an_unknown_suffix_is_refused_with_those_supported(name, tmp_path):
     (tmp_path / name).write_text("a")
     with pytest.raises(ValueError, match=rf"unknown file format: .*{name}'; .*\.parquet, \.pq, \.csv, \.tsv.*\.gz"):
-        open_table(tmp_path / name)
+        sf.open_table(tmp_path / name)
 
 
 def test_formats_must_not_be_mixed(tmp_path):
     to_csv(example(), tmp_path / "x"), to_parquet(example(), tmp_path / "y")
     with pytest.raises(ValueError, match=r"must not be mixed, got .*x\.csv.*y\.parquet"):
-        open_table(tmp_path)
+        sf.open_table(tmp_path)
 
 
 UNREADABLE = {
@@ -576,7 +576,7 @@ def test_an_unreadable_file_is_named_with_the_problem(name, tmp_path):
     data, problem = UNREADABLE[name]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=rf"cannot read '.*{name}'.*{problem}") as caught:
-        open_table(tmp_path / name)
+        sf.open_table(tmp_path / name)
     assert caught.value.__cause__ is not None or "latin" in name
 
 
@@ -586,14 +586,14 @@ def test_a_file_damaged_further_down_is_named(tmp_path):
     damaged[4:600] = bytes(596)
     path.write_bytes(damaged)
     with pytest.raises(ValueError, match=r"cannot read '.*x\.parquet'"):
-        list(open_table(path).chunks())
+        list(sf.open_table(path).chunks())
 
 
 def test_files_must_have_the_same_columns(tmp_path):
     paths = halves(example(), tmp_path, to_parquet)
     pq.write_table(example().drop_columns(["count"]), paths[1])
     with pytest.raises(ValueError, match=r"same columns; .*part-0.*part-1.* differ in 'count'"):
-        open_table(tmp_path)
+        sf.open_table(tmp_path)
 
 
 @pytest.mark.parametrize("write", [to_parquet, to_csv], ids=["parquet", "csv"])
@@ -606,7 +606,7 @@ def test_types_of_files_are_widened(write, tmp_path):
 def test_parquet_files_that_disagree_are_refused(tmp_path):
     to_parquet(pa.table({"a": [1]}), tmp_path / "x"), to_parquet(pa.table({"a": ["text"]}), tmp_path / "y")
     with pytest.raises(ValueError, match=r"disagree on a column: .*Field a .*one type"):
-        open_table(tmp_path)
+        sf.open_table(tmp_path)
 
 
 # CSV
@@ -642,7 +642,7 @@ def test_types_rule_over_inference(tmp_path):
     path.write_text("zip,n\n00123,1\nNA,2\n")
     types = {"zip": pa.large_string(), "n": pa.float64(), "absent": pa.int8()}
     assert content(path) == {"zip": [123, None], "n": [1, 2]}
-    table = open_table(path, types=types)
+    table = sf.open_table(path, types=types)
     assert table.schema.types == [pa.large_string(), pa.float64()]
     assert content(path, types=types) == {"zip": ["00123", None], "n": [1.0, 2.0]}
 
@@ -661,7 +661,7 @@ def test_line_breaks_in_values_survive_block_ends(tmp_path, monkeypatch):
 def test_fractions_after_a_megabyte_of_integers_are_read(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("id,n\n" + "7,1000000\n" * 200_000 + "7,3.5\n")
-    table = open_table(path)
+    table = sf.open_table(path)
     assert table.schema.field("n").type == pa.float64()
     assert list(table.chunks())[-1].column("n")[-1].as_py() == 3.5
 
@@ -674,14 +674,14 @@ def test_a_value_that_does_not_fit_is_named_with_its_line_and_the_way_out(value,
     with pytest.raises(
         ValueError, match=rf"x\.csv': column 'n' .*int64 .*'{value}' in line 1005; .*types={{'n': pyarrow"
     ):
-        list(open_table(path, types={"id": pa.string()}).chunks(["n"]))
+        list(sf.open_table(path, types={"id": pa.string()}).chunks(["n"]))
     assert content(path, types={"id": pa.string(), "n": pa.large_string()})["n"][-1] == value
 
 
 def test_a_value_that_does_not_fit_the_given_type_is_named(tmp_path):
     (tmp_path / "x.csv").write_text("id,n\n1,2\n1,x\n")
     with pytest.raises(ValueError, match=r"x\.csv': column 'n' is read as int8 but has 'x' in line 3"):
-        open_table(tmp_path / "x.csv", types={"n": pa.int8()})
+        sf.open_table(tmp_path / "x.csv", types={"n": pa.int8()})
 
 
 NOT_NUMBERS = {
@@ -699,16 +699,16 @@ NOT_NUMBERS = {
 def test_numbers_are_a_wish_that_text_does_not_fulfill(cells, tmp_path):
     (tmp_path / "x.csv").write_text("n,m,none\n" + "".join(f"{cell},3,\n" for cell in cells))
     wish = dict.fromkeys(["n", "m", "none"], pa.float64())
-    table = open_table(tmp_path / "x.csv", types=wish)
+    table = sf.open_table(tmp_path / "x.csv", types=wish)
     assert table.schema.types == [pa.large_string(), pa.float64(), pa.float64()]
     assert content(table)["n"] == [cell.strip('"') for cell in cells]
-    text = open_table(tmp_path / "x.csv", types=dict.fromkeys(wish, pa.large_string()))
+    text = sf.open_table(tmp_path / "x.csv", types=dict.fromkeys(wish, pa.large_string()))
     assert text.schema.types == [pa.large_string()] * 3
 
 
 def test_dates_and_times_are_recognized(tmp_path):
     (tmp_path / "x.csv").write_text("d,t,z\n2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00Z\n")
-    assert open_table(tmp_path / "x.csv").schema.types == [pa.date32(), pa.timestamp("s"), pa.timestamp("s", "UTC")]
+    assert sf.open_table(tmp_path / "x.csv").schema.types == [pa.date32(), pa.timestamp("s"), pa.timestamp("s", "UTC")]
 
 
 MIXTURES = {
@@ -733,7 +733,7 @@ def test_text_files_that_disagree_have_a_common_type(kind, tmp_path):
     for name, part in zip(["x.csv", "y.csv"], parts, strict=True):
         (tmp_path / name).write_text("n,a\n" + "".join(f"1,{cell}\n" for cell in part))
     for paths in (["x.csv", "y.csv"], ["y.csv", "x.csv"]):
-        table = open_table([tmp_path / path for path in paths])
+        table = sf.open_table([tmp_path / path for path in paths])
         assert table.schema.field("a").type == expected
         values = content(table)["a"]
         assert len(values) == 2
