@@ -252,7 +252,7 @@ def test_a_loss_brings_its_classes_and_their_weights():
     again = sf.fit_model(table, "y", loss=first.loss, **options)
     assert again.loss == first.loss and again.loss.class_weights == (1.0, 1.0, 3.0, 1.0)
     np.testing.assert_array_equal(again.scores(TABLE), first.scores(TABLE))
-    with pytest.raises(ValueError, match="class_weight='balanced' is given beside a Loss with class weights"):
+    with pytest.raises(ValueError, match="class_weight='balanced' conflicts with the class weights of the Loss"):
         sf.fit_model(table, "y", loss=first.loss, class_weight="balanced", **options)
     with pytest.raises(ValueError, match=r"the target 'y' is 'blue', 'green' or 'red', got 'white'"):
         sf.fit_model(table, "y", loss=sf.Loss("softmax", classes=("blue", "green", "red")), **options)

@@ -350,7 +350,7 @@ def test_a_loss_by_name_or_as_an_object():
     given = sf.Loss("quantile", quantile=0.9)
     assert as_loss(given) is given and as_loss("quantile", quantile=0.9, delta=None) == given
     assert sf.Loss("quantile").quantile == 0.5 and sf.Loss("tweedie").power == 1.5 and sf.Loss("huber").delta is None
-    with pytest.raises(ValueError, match=r"quantile=0\.5 is given beside a Loss"):
+    with pytest.raises(ValueError, match=r"quantile=0\.5 conflicts with Loss\("):
         as_loss(given, quantile=0.5)
     with pytest.raises(ValueError, match="loss must be one of"):
         as_loss("mse")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.train.results import FEWEST, Evidence, Remark, RemarkKind, find_remarks
+from splinefm.train.results import MIN_HELD_OUT, Evidence, Remark, RemarkKind, find_remarks
 
 NO_GAIN, LEAK, OVERFIT = RemarkKind
 
@@ -123,8 +123,10 @@ def test_a_gap_within_noise_is_no_overfitting():
 
 
 def test_few_held_out_rows_say_nothing():
-    evidence = Evidence(FEWEST, 0.1, 0.5, 0.01, 0.5, 0.01)
-    assert find_remarks(evidence, sf.Training()) and not find_remarks(replace(evidence, rows=FEWEST - 1), sf.Training())
+    evidence = Evidence(MIN_HELD_OUT, 0.1, 0.5, 0.01, 0.5, 0.01)
+    assert find_remarks(evidence, sf.Training()) and not find_remarks(
+        replace(evidence, rows=MIN_HELD_OUT - 1), sf.Training()
+    )
 
 
 def test_a_fit_without_held_out_rows_has_no_remarks(noise):

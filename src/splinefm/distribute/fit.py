@@ -222,7 +222,7 @@ def _with_weights(loss: Loss, request: DistributedFit, rows: ParquetRows, proces
         return loss
     with processes.together():
         if loss.class_weights is not None:
-            raise ValueError("class_weight is given beside a loss with class weights; write it into the loss")
+            raise ValueError("class_weight conflicts with the class weights of the loss; write it into the loss")
         if request.class_weight != BALANCED:
             return replace(loss, class_weights=class_weights(request.class_weight, loss.classes or (0, 1)))
         source = LabeledTable(request.schema, request.target, request.sample_weight, None, loss.classes)

@@ -259,9 +259,7 @@ def _on_engine(training: Training, engine: EngineName | None, device: str | None
     for name, value in chosen.items():
         known = getattr(training, name)
         if known not in (value, getattr(Training, name)):
-            raise ValueError(
-                f"{name}={value!r} is given beside a Training with {name}={known!r}; write it in one place"
-            )
+            raise ValueError(f"{name}={value!r} conflicts with Training({name}={known!r}); write it in one place")
     return replace(training, **chosen)
 
 
@@ -270,7 +268,7 @@ def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
     if loss.class_weights is None:
         return given
     if given is not None:
-        raise ValueError(f"class_weight={given!r} is given beside a Loss with class weights; write it into the Loss")
+        raise ValueError(f"class_weight={given!r} conflicts with the class weights of the Loss; write it into the Loss")
     return dict(zip(loss.classes or (0, 1), loss.class_weights, strict=True))
 
 

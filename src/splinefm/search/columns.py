@@ -53,7 +53,7 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
 # How much one column explains by itself: the sign of a column that knows the target.
 
 # The share that a model has to explain for its columns to be looked at.
-LEAST = 0.98
+MIN_SHARE = 0.98
 # Held-out rows that are scored for every column, DRAWS times: rows x draws x columns x fields <= MAX_WORK.
 MAX_ROWS, MIN_ROWS, DRAWS, MAX_WORK = 500, 50, 8, 50_000_000
 
@@ -65,7 +65,7 @@ def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chun
     mean over several draws of that row.
     """
     validation, layout = chunks.validation, chunks.encoder.layout
-    if evidence is None or validation is None or evidence.share < LEAST:
+    if evidence is None or validation is None or evidence.share < MIN_SHARE:
         return evidence
     fields = chunks.encoder.schema.positions_by_column
     most = min(MAX_ROWS, MAX_WORK // (DRAWS * len(fields) * len(layout.fields)))

@@ -303,7 +303,7 @@ class Chunks:
         return other
 
     def find_copies(self) -> Int64Array | None:
-        """Return the first row of the table that each row is a copy of; None if hardly any are, or nobody knows."""
+        """Return the first row of the table that each row is a copy of; None if hardly any are, or unknown."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
         held_out = self.held_out.has(np.arange(self.encoder.n_rows))

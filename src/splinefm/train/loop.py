@@ -303,7 +303,7 @@ def in_groups(order: Int64Array, batch_size: int, engine: Engine) -> Iterator[In
         yield order[at : at + size]
 
 
-# The run on all rows beside the run that chooses its number of epochs.
+# The run on all rows, at the same time as the run that chooses its number of epochs.
 
 
 class ConcurrentRefit:

@@ -720,7 +720,7 @@ def as_loss(loss: object, **parameters: float | None) -> Loss:
     if not isinstance(loss, Loss):
         return Loss(loss, **given)  # type: ignore[arg-type]  # which checks the name
     for name, value in given.items():
-        raise ValueError(f"{setting(name)}={value!r} is given beside a Loss; write it into the Loss")
+        raise ValueError(f"{setting(name)}={value!r} conflicts with Loss(...); write it into the Loss")
     return loss
 
 

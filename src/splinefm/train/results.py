@@ -168,18 +168,19 @@ class Evidence:
 
 # Remarks: what the evidence says to a user who did not expect it, with a way out.
 
-# A model is no better than a constant if it gains less than so many standard errors, and explains less than this share
-# or, of few rows, what chance explains of them where the best of several epochs is kept.
-WITHIN, HARDLY, BY_CHANCE = 2.0, 0.01, 10.0
+# A model is no better than a constant if its gain is below this number of standard errors, and it explains less than
+# this share or, with few rows, less than chance explains where the best of several epochs is kept.
+NO_GAIN_ERRORS, NO_GAIN_SHARE, CHANCE_ROWS = 2.0, 0.01, 10.0
 # A column knows the target if the model explains this share, and the column by itself nearly as much: in a model that
 # shrinks all weights, columns that know a part of the target take a little of its effect.
-NEARLY_ALL, BY_ITSELF = 0.99, 0.95
-# Less than this share of what the training rows gain holds for the held-out rows, by so many standard errors.
-HOLDS, BEYOND = 0.7, 3.0
-# An L2 penalty to try is so many times the one that was used.
-MORE = 10.0
-# Held-out rows below which standard errors mean little.
-FEWEST = 20
+LEAK_SHARE, LEAK_COLUMN_SHARE = 0.99, 0.95
+# A model overfits if less than this share of what it explains in training rows holds for held-out rows, and the losses
+# differ by this number of standard errors.
+OVERFIT_SHARE, OVERFIT_ERRORS = 0.7, 3.0
+# The factor of the L2 penalty that is suggested then.
+L2_FACTOR = 10.0
+# With fewer held-out rows, standard errors mean little.
+MIN_HELD_OUT = 20
 
 
 class RemarkKind(StrEnum):
@@ -254,16 +255,17 @@ _WORDS = {RemarkKind.NO_GAIN: _no_gain, RemarkKind.LEAK: _leak, RemarkKind.OVERF
 
 def find_remarks(evidence: Evidence | None, training: Training) -> tuple[Remark, ...]:
     """Return the remarks on a fit; without evidence, there are none."""
-    if evidence is None or evidence.rows < FEWEST:
+    if evidence is None or evidence.rows < MIN_HELD_OUT:
         return ()
     found = []
-    if evidence.share < max(HARDLY, BY_CHANCE / evidence.rows) and evidence.gain < WITHIN * evidence.gain_error:
+    min_share = max(NO_GAIN_SHARE, CHANCE_ROWS / evidence.rows)
+    if evidence.share < min_share and evidence.gain < NO_GAIN_ERRORS * evidence.gain_error:
         found.append(Remark(RemarkKind.NO_GAIN, share=evidence.share))
-    if evidence.column and evidence.share >= NEARLY_ALL and evidence.column_share >= BY_ITSELF:
+    if evidence.column and evidence.share >= LEAK_SHARE and evidence.column_share >= LEAK_COLUMN_SHARE:
         found.append(Remark(RemarkKind.LEAK, (evidence.column,), evidence.column_share))
     gap = evidence.loss - evidence.training_loss
-    if gap > BEYOND * evidence.error and evidence.share < HOLDS * evidence.training_share:
-        l2 = MORE * _largest_l2(training)
+    if gap > OVERFIT_ERRORS * evidence.error and evidence.share < OVERFIT_SHARE * evidence.training_share:
+        l2 = L2_FACTOR * _largest_l2(training)
         found.append(Remark(RemarkKind.OVERFIT, share=evidence.share, training_share=evidence.training_share, l2=l2))
     return tuple(found)
 

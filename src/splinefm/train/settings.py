@@ -1,4 +1,4 @@
-"""The settings of training, with their penalties and defaults, and what a training run returns."""
+"""The settings of training, with their penalties and defaults, and checks of the arguments of a fit."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def round_setting(value: float) -> float:
 
 # Defaults of training that follow from the number of rows of a table.
 
-# Below so many rows, the default penalties grow as the rows get fewer, up to so many times: decision 94.
+# Below this number of rows, the default penalties grow as rows get fewer, up to this factor: decision 94.
 SMALL_TABLE, MAX_STRENGTH = 3_000, 6.0
-# A default epoch has this many steps, and a batch at most so many rows.
+# Steps of a default epoch, and the most rows of its batches.
 STEPS, MAX_IN_BATCH = 250, 4096
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 MIN_IN_BATCH, MIN_IN_SMALL_BATCH, MIN_STEPS = 32, 4, 32
@@ -93,8 +93,8 @@ def default_epochs(n_rows: int) -> int:
 def penalty_strength(n_rows: int) -> float:
     """Return how many times as large as usual the default penalties of a table are.
 
-    A penalty stands beside the mean loss of the rows. As prior knowledge, it counts as much as a number of rows: the
-    fewer there are, the more it weighs.
+    A penalty is added to the mean loss of the rows. As prior knowledge, it counts as much as a number of rows: the
+    fewer there are, the larger its weight.
 
     Examples
     --------
@@ -107,8 +107,8 @@ def penalty_strength(n_rows: int) -> float:
 def l2_strength(n_rows: int) -> float:
     """Return how many times as large as usual the default L2 penalty of a table is.
 
-    A feature has it beside the mean loss of every batch in which it is active. The batches of a large table do not grow
-    with it, so the rows of a rare category would count the less against its penalty the more there are.
+    It is added to the mean loss of every batch in which a feature is active. The batches of a large table do not grow
+    with it, so without this factor the rows of a rare category would count less against its penalty in larger tables.
     """
     return penalty_strength(n_rows) * min(1.0, LARGE_TABLE / max(1, n_rows))
 
@@ -211,7 +211,7 @@ def check_optional_schema(schema: object) -> None:
         check_schema(schema)
 
 
-# The settings of training, and what a run leaves behind.
+# The settings of training.
 
 # A model file does not have settings of the machine, because it may be read on another one.
 MACHINE_SETTING = {"saved": False}
@@ -219,7 +219,7 @@ MACHINE_SETTING = {"saved": False}
 L2, SMOOTHNESS = 1e-4, 1e-2
 # The penalty of linear weights, as a share of that of vectors.
 LINEAR_L2 = 0.1
-# The default patience: so many epochs at least, and one for this many epochs: decision 104.
+# The default patience: at least this number of epochs, and one for every five epochs: decision 104.
 MIN_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
 # How many to look for, "auto" for the default, or none.
 Crosses = Literal["auto"] | int | None

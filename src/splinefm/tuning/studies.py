@@ -134,8 +134,6 @@ def _cut(descriptor: int) -> None:
 
 
 # Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`.
-#
-# Long because of this: opening, running and summarizing studies need its types.
 
 Study = optuna.Study
 FINGERPRINT, REASON, DIVERGED = "splinefm", "reason", "diverged"
@@ -247,8 +245,8 @@ def _open_address(address: str) -> BaseStorage:
 def _sqlite_options(address: str) -> dict[str, Any]:
     """Wait for other processes, and close connections to a file when they are not in use.
 
-    Optuna never closes them, and a storage that cannot be opened leaves nobody who could. A database in memory lives as
-    long as its connection.
+    Optuna never closes them, not even after a storage could not be opened. A database in memory lives as long as its
+    connection.
     """
     from sqlalchemy.engine import create_engine  # journals do without it, as does Optuna until then
     from sqlalchemy.pool import NullPool, QueuePool

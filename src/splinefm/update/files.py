@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DEFAULT_GUARD = Guard()
-_MOMENT = 0.2  # seconds: whoever saves a model has it locked when it gets its name
+_LOCK_WAIT = 0.2  # seconds: a model that was just saved is still locked for a moment
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class UpdateReport:
     steps : int
         Steps of the optimizer so far.
     continued : bool
-        Whether the state of the optimizer was found beside the model; if not, it started from zero.
+        Whether the state of the optimizer was found next to the model; if not, it started from zero.
     verdict : Verdict or None
         What the guard measured.
     seconds : float
@@ -75,7 +75,7 @@ def update_model(
 ) -> UpdateReport:
     """Update a model file with new rows; `splinefm update` calls it.
 
-    The optimizer state is kept beside the model, in path + ".state", so that a series of updates equals one long run.
+    The optimizer state is kept next to the model, in path + ".state", so that a series of updates equals one long run.
     Model and state are replaced together: after a crash, both are old or both are new.
 
     Parameters
@@ -169,14 +169,14 @@ def update_lock(path: Path) -> Iterator[None]:
     if fcntl is None or not (path.is_file() or path.is_dir()):
         yield
         return
-    end = time.monotonic() + _MOMENT
+    end = time.monotonic() + _LOCK_WAIT
     while True:
         with _opened(path) as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < end:
-                    time.sleep(_MOMENT / 20)
+                    time.sleep(_LOCK_WAIT / 20)
                     continue
                 other = f"wait for it, or choose another {setting('out')}"
                 raise BlockingIOError(f"{str(path)!r} is being updated by another process; {other}") from None

@@ -21,7 +21,7 @@ from splinefm.train.settings import Training
 
 # Sums over the rows that judge an update: losses, predictions and outcomes; those of several processes add up.
 
-# A difference that chance explains refuses no update: so many standard errors.
+# A difference of fewer standard errors is explained by chance, and refuses no update.
 DEVIATIONS = 3.0
 
 

@@ -41,7 +41,7 @@ from splinefm.update.state import PENALTIES, LearnerState, find_state, saving_st
 # bias is set at once, by the share of the rows that the class has. What the class depends on is learned as usual.
 
 # A class whose bias is lower than all shares but SMALLEST, up to what a fit adds to it, and of which the model expects
-# less than so many rows among all rows that it knows, was not among them.
+# fewer rows than this among all rows that it knows, was not among them.
 MARGIN, MIN_EXPECTED = 1.0, 0.5
 # The largest shift, and rounds for several classes.
 MOST, ROUNDS = 60.0, 20
@@ -82,7 +82,7 @@ def shift_for_new_classes(
     """
     if not may_lack_class(bias) or not rows.sample_weight.any() or not np.isfinite(score).all():
         return None
-    # A row of another class beside these keeps the share of few rows below one.
+    # One more row of another class keeps the share of few rows below one.
     certain = len(rows.y) / (len(rows.y) + 1.0)
     if score.ndim == 1:
         return _shift_of_two(loss, float(bias[0]), rows, score, n_known, certain)
@@ -132,7 +132,7 @@ class Learner:
         Penalties, optimizer, batch size, seed and engine; those of the fit by default, on the CPU engine. Updates use
         a tenth of its learning rate.
     state : LearnerState, optional
-        Where an earlier learner of this model stopped: its `state()`. `Learner.load` finds it beside a model file.
+        Where an earlier learner of this model stopped: its `state()`. `Learner.load` finds it next to a model file.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ class Learner:
 
     @staticmethod
     def load(path: str | os.PathLike[str], training: Training | None = None, *, threads: int | None = None) -> Learner:
-        """Continue with a model file, and with the optimizer state beside it if `save` has written one.
+        """Continue with a model file, and with the optimizer state next to it if `save` has written one.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Learner:
         return Learner(fitted, training if threads is None else replace(training, threads=threads), state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the current model to a file, and the optimizer state beside it, to path + ".state".
+        """Write the current model to a file, and the optimizer state next to it, to path + ".state".
 
         A crash at any moment leaves the old model with its old state, or the new model with its new one.
 
@@ -301,7 +301,7 @@ class Learner:
         return Fitted(self.encoder, self.model, params, self.loss, self.history, training, *known)
 
     def state(self) -> LearnerState:
-        """Return a copy of what the next update depends on, beside the model: another learner can continue from it."""
+        """Return a copy of the state that the next update depends on: another learner can continue from it."""
         penalty = {name: getattr(self.engine.penalty, name) for name in PENALTIES}
         moments = {name: OptimizerState(*map(np.array, state)) for name, state in self.engine.state.items()}
         return LearnerState(

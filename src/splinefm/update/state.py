@@ -1,4 +1,4 @@
-"""The state of a learner beside its model file: what the next update depends on, and which model it belongs to.
+"""The state of a learner, next to its model file: what the next update depends on, and which model it belongs to.
 
 The file is a container like a model file: a JSON description and arrays, with checksums and without code. It names the
 model by the checksum of its header. Two files cannot be replaced in one step, so a new state is first written under
@@ -44,7 +44,7 @@ _NONE = np.zeros(1, np.float32)
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """What the next update of a `Learner` depends on, beside the model.
+    """What the next update of a `Learner` depends on, in addition to the model.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ def _finish_pending(model: Path) -> None:
 
 
 def find_state(model: Path, identity: str, fitted: Fitted) -> tuple[LearnerState | None, Path | None]:
-    """Return the state that belongs to a model file, or else a state beside it that does not, if there is one.
+    """Return the state that belongs to a model file, or else the path of a state that belongs to another model.
 
-    The state of an update that was interrupted is left out: nobody has to hear of it.
+    The state of an interrupted update is ignored.
     """
     model = model.resolve()
     for path in (state_path(model), _pending_path(model)):
