@@ -17,7 +17,7 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel wheel-try wheel-test oldest \
+.PHONY: help demo test campaign distributed test-isa test-paper check coverage docs format stub native wheel wheel-try wheel-test oldest \
   licenses audit sanitize fuzz fuzz-coverage clean paper-quick
 
 help:  ## list the commands
@@ -35,6 +35,10 @@ distributed: native $(VENV)/.distributed  ## set up what several processes need:
 
 test-paper: native $(VENV)/.test  ## test the experiments in paper/
 	$(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 tests/paper
+
+campaign: native $(VENV)/.test  ## run one campaign: make campaign NAME=files ARGS="--long" (docs/reliability.md has their names)
+	$(if $(NAME),,$(error NAME=... is missing: one of $(sort $(filter-out test_% [_]%,$(basename $(notdir $(wildcard tests/campaigns/[a-z]*.py)))))))
+	PYTHONPATH=src:tests $(BIN)/python tests/campaigns/$(NAME).py $(ARGS)
 
 # Ninja detects what changed under cpp/; if nothing did, this takes a tenth of a second.
 native: build/native/build.ninja  ## build the module from cpp/ into src/splinefm

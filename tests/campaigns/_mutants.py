@@ -75,8 +75,8 @@ MUTANTS = [
     ),
     Mutant(
         "encode/drift.py",
-        "return (len(outside), len(x), far)",
-        "return (len(outside), len(x) - n_missing, far)",
+        "return (len(outside), len(x), _as_text",
+        "return (len(outside), len(x) - n_missing, _as_text",
         "tests/serve/test_lifecycle.py -k drift",
     ),
     # Formulas and engines.
@@ -214,19 +214,19 @@ MUTANTS = [
         "distribute/feed.py",
         "fed.batch.total[:] = weight",
         "fed.batch.total[:] = n_rows",
-        "tests/distribute/test_ranks.py -k weights",
+        "tests/distribute/test_processes.py -k weights",
     ),
     Mutant(
         "distribute/training.py",
         "float(weight.sum())])\n",
         "float(len(weight))])\n",
-        "tests/distribute/test_ranks.py -k weights",
+        "tests/distribute/test_processes.py -k weights",
     ),
     Mutant(
         "distribute/training.py",
         "float((losses * weight).sum()), float(weight.sum())]",
         "float((losses * weight).sum()), float(n_rows)]",
-        "tests/distribute/test_ranks.py -k weights",
+        "tests/distribute/test_processes.py -k weights",
     ),
     # The command line.
     Mutant(
