@@ -33,7 +33,7 @@ import numpy.typing as npt
 from _shared import N_CATEGORICAL, N_NUMERICAL, SEGMENTS, finish, make_parser, say, zipf_ranks
 
 import splinefm as sf
-from splinefm.encode.bases.splines import cardinal_splines
+from splinefm.encode.bases import cardinal_splines
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from splinefm import metrics as metrics
     from splinefm import plots as plots
-    from splinefm.encode.bases.functions import Bins as Bins
-    from splinefm.encode.bases.functions import CustomBasis as CustomBasis
-    from splinefm.encode.bases.functions import Fourier as Fourier
-    from splinefm.encode.bases.functions import Polynomial as Polynomial
-    from splinefm.encode.bases.functions import Powers as Powers
-    from splinefm.encode.bases.splines import BSpline as BSpline
-    from splinefm.encode.bases.splines import MultiResolution as MultiResolution
+    from splinefm.encode.bases import Bins as Bins
+    from splinefm.encode.bases import BSpline as BSpline
+    from splinefm.encode.bases import CustomBasis as CustomBasis
+    from splinefm.encode.bases import Fourier as Fourier
+    from splinefm.encode.bases import MultiResolution as MultiResolution
+    from splinefm.encode.bases import Polynomial as Polynomial
+    from splinefm.encode.bases import Powers as Powers
     from splinefm.encode.drift import DriftWarning as DriftWarning
     from splinefm.encode.encoder import Encoder as Encoder
     from splinefm.encode.encoder import EncoderStatistics as EncoderStatistics
     from splinefm.encode.encoder import fit_encoder as fit_encoder
     from splinefm.encode.fields.categorical import Categorical as Categorical
+    from splinefm.encode.fields.categorical import MultiValued as MultiValued
     from splinefm.encode.fields.cross import Cross as Cross
-    from splinefm.encode.fields.multivalued import MultiValued as MultiValued
     from splinefm.encode.fields.numerical import Numerical as Numerical
-    from splinefm.encode.fields.timestamps import Timestamp as Timestamp
+    from splinefm.encode.fields.numerical import Timestamp as Timestamp
     from splinefm.encode.inference import infer_schema as infer_schema
     from splinefm.encode.schema import Schema as Schema
     from splinefm.encode.tables.open import open_table as open_table
     from splinefm.encode.transforms.bestfit import BestFitCDF as BestFitCDF
-    from splinefm.encode.transforms.quantile import Quantile as Quantile
     from splinefm.encode.transforms.scaling import ArcsinhSquare as ArcsinhSquare
     from splinefm.encode.transforms.scaling import Log as Log
     from splinefm.encode.transforms.scaling import MinMax as MinMax
+    from splinefm.encode.transforms.scaling import Quantile as Quantile
     from splinefm.encode.transforms.transform import CustomTransform as CustomTransform
     from splinefm.export.discretize import discretization_error as discretization_error
     from splinefm.export.discretize import discretize as discretize
@@ -82,21 +82,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "encode.bases.functions": "Bins CustomBasis Fourier Polynomial Powers",
-    "encode.bases.splines": "BSpline MultiResolution",
+    "encode.bases": "BSpline Bins CustomBasis Fourier MultiResolution Polynomial Powers",
     "encode.drift": "DriftWarning",
     "encode.encoder": "Encoder EncoderStatistics fit_encoder",
-    "encode.fields.categorical": "Categorical",
+    "encode.fields.categorical": "Categorical MultiValued",
     "encode.fields.cross": "Cross",
-    "encode.fields.multivalued": "MultiValued",
-    "encode.fields.numerical": "Numerical",
-    "encode.fields.timestamps": "Timestamp",
+    "encode.fields.numerical": "Numerical Timestamp",
     "encode.inference": "infer_schema",
     "encode.schema": "Schema",
     "encode.tables.open": "open_table",
     "encode.transforms.bestfit": "BestFitCDF",
-    "encode.transforms.quantile": "Quantile",
-    "encode.transforms.scaling": "ArcsinhSquare Log MinMax",
+    "encode.transforms.scaling": "ArcsinhSquare Log MinMax Quantile",
     "encode.transforms.transform": "CustomTransform",
     "export.discretize": "discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",

@@ -24,7 +24,7 @@ if importlib.util.find_spec("atheris"):  # the code must be read by way of Ather
         import splinefm.encode.encoder
         import splinefm.encode.inference
         import splinefm.encode.tables.delimited
-        import splinefm.encode.tables.open
+        import splinefm.encode.tables.table
         import splinefm.rank.file
         import splinefm.rank.index
         import splinefm.serve.scorer

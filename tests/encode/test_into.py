@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm._core import StringTable, uniform_splines
-from splinefm.encode.bases.basis import write_windows
+from splinefm.encode.bases import write_windows
 from splinefm.encode.tables.columns import text_buffers
 
 units = st.lists(st.floats(0, 1), max_size=40).map(lambda values: np.array([*values, 0.0, 1.0]))

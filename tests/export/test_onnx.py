@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.transforms.families import FAMILIES
+from splinefm.encode.transforms.bestfit import FAMILIES
 from splinefm.export.onnx import graph as onnx_graph
 from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph

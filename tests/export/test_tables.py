@@ -19,7 +19,7 @@ from scipy.special import expit, logit
 
 import splinefm as sf
 from splinefm import _files as _writing
-from splinefm.encode.transforms.pieces import raw_edges
+from splinefm.encode.transforms.transform import raw_edges
 from splinefm.export import tables as module
 from support import all_models, averages, examples, random_fitted
 

@@ -18,12 +18,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.plans import compile_number
-from splinefm.encode.readers import name_of
+from splinefm.encode.plans import compile_number, name_of
 from splinefm.encode.slots import concatenate_slots
 from splinefm.encode.tables.columns import as_categories
-from splinefm.encode.transforms.families import FAMILIES
-from splinefm.encode.transforms.pieces import transform_pieces
+from splinefm.encode.transforms.bestfit import FAMILIES
+from splinefm.encode.transforms.transform import transform_pieces
 from splinefm.model.family.formula import formula_scores
 from splinefm.rank.sides import FieldSubset
 from splinefm.serve.scorer import Scorer
@@ -354,7 +353,7 @@ class TestNumbers:
         assert compile_number(field) is not None
         knots, cubics = transform_pieces(field.transform)
         monkeypatch.setattr(
-            "splinefm.encode.fields.description.transform_pieces", lambda transform: (knots, cubics + 1e-4)
+            "splinefm.encode.fields.numerical.transform_pieces", lambda transform: (knots, cubics + 1e-4)
         )
         assert compile_number(field) is None
 

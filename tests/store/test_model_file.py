@@ -148,7 +148,7 @@ class TestRoundTrip:
             assert same_bits(again.predict(table), fitted.predict(table))
 
     def test_all_that_can_be_saved_is_among_the_fields_of_this_test(self, encoder):
-        from splinefm.encode.bases.basis import BASES
+        from splinefm.encode.bases import BASES
         from splinefm.encode.transforms.transform import TRANSFORMS
 
         numerical = [item for item in encoder.fields if isinstance(item, sf.Numerical)]

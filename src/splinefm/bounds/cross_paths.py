@@ -9,10 +9,18 @@ import numpy as np
 
 from splinefm._arrays import FloatArray, IndexArray
 from splinefm.bounds.paths import EXACT, field_features, to_bernstein
-from splinefm.encode.bases.basis import GRID, Basis, basis_reach, is_convex, step_cuts
-from splinefm.encode.bases.functions import Bins, Polynomial
-from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows
-from splinefm.encode.bases.splines import BSpline
+from splinefm.encode.bases import (
+    GRID,
+    Basis,
+    Bins,
+    BSpline,
+    Polynomial,
+    PolynomialWindow,
+    basis_reach,
+    is_convex,
+    polynomial_windows,
+    step_cuts,
+)
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted

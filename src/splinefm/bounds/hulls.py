@@ -27,8 +27,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm.bounds.cross_paths import CrossPath
 from splinefm.bounds.paths import FieldPath, blocks, is_steps
-from splinefm.encode.bases.basis import basis_reach, is_convex
-from splinefm.encode.bases.functions import Bins
+from splinefm.encode.bases import Bins, basis_reach, is_convex
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.model.family.contract import through

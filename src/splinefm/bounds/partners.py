@@ -19,9 +19,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm.bounds.hulls import Hull, meet, part_met_by
 from splinefm.bounds.paths import FieldPath, blocks, field_features, is_steps
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.curves import pieces
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.train.fitted import Fitted
 
@@ -196,7 +194,7 @@ def partner(fitted: Fitted, f: int, e: int) -> Partner:
             return Points(e, mapped(rows), [Choice(i) for i in range(len(rows))], np.ones(len(rows)))
         path = FieldPath(fitted, e)
         if path.certified and not path.third.any() and not path.split:
-            breaks = pieces(item)[0]
+            breaks = item.pieces()[0]
             controls = path.controls(breaks[:-1], breaks[1:])[:, :, 1:]
             return CurvePoints(e, breaks, mapped(controls), mapped(path.tokens[:, 1:]))
     elif isinstance(item, Categorical):

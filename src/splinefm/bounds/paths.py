@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.bases.basis import Basis, step_cuts
-from splinefm.encode.bases.functions import Bins, Fourier, Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.curves import pieces
+from splinefm.encode.bases import Basis, Bins, BSpline, Fourier, MultiResolution, Polynomial, step_cuts
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted
@@ -63,7 +60,7 @@ class FieldPath:
     def _shape(self) -> tuple[FloatArray, int, bool]:
         basis = self.item.basis
         if isinstance(basis, BSpline | MultiResolution | Polynomial):
-            breaks, degree = pieces(self.item)
+            breaks, degree = self.item.pieces()
             degree *= 1 + self.split  # the vectors of one field are multiplied with each other
             if degree <= EXACT:
                 return _refined(breaks, _CELLS), degree, True
@@ -106,14 +103,14 @@ class FieldPath:
     def parts(self, fine: bool) -> FloatArray:
         """Borders of parts whose control points are close to the curve, or close enough if it is not a polynomial."""
         if self.certified and not self.third.any():
-            return _refined(pieces(self.item)[0], _HULL)
+            return _refined(self.item.pieces()[0], _HULL)
         return self.cells if fine else np.linspace(0.0, 1.0, _parts_for(1e-4, self.third, 4 * _HULL) + 1)
 
     def steps(self) -> Bins | None:
         """The bins that a curve of steps consists of; None for any other."""
         if self.degree:
             return None
-        cuts = pieces(self.item)[0][1:-1]
+        cuts = self.item.pieces()[0][1:-1]
         return Bins(len(cuts) + 1, cuts=tuple(cuts.tolist()))
 
 

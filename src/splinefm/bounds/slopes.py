@@ -26,7 +26,6 @@ from splinefm.bounds.hulls import Hull, range_of_products
 from splinefm.bounds.partners import Choice, partner
 from splinefm.bounds.paths import FieldPath
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.train.fitted import Fitted
 
@@ -66,7 +65,7 @@ class Slopes:
                 f"slopes are found for splines and polynomials; the basis of {self.item.name!r} is {basis}"
             )
         self.gain = Gain(fitted, f)
-        breaks = pieces(self.item)[0]
+        breaks = self.item.pieces()[0]
         controls = path.controls(breaks[:-1], breaks[1:])
         width = np.diff(breaks)[:, None, None]
         self.breaks, self.controls = breaks, path.degree * np.diff(controls, axis=1) / width

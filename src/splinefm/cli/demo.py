@@ -16,7 +16,7 @@ from splinefm.cli.output import penalty_text, print_json, print_lines, print_tab
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from splinefm.encode.bases.basis import Basis
+    from splinefm.encode.bases import Basis
     from splinefm.model.family import AnyModel
     from splinefm.train.fitted import Fitted
     from splinefm.train.progress import Progress
@@ -100,8 +100,7 @@ def run_demo(
 
 def compared_bases() -> dict[str, Basis]:
     """The encodings of recency that the demo compares."""
-    from splinefm.encode.bases.functions import Bins
-    from splinefm.encode.bases.splines import BSpline
+    from splinefm.encode.bases import Bins, BSpline
 
     # DIFFERS: these are exactly 5, 12 and 120 bins, where the authors' code has 4, 11 and 119; and the weights of
     # features are not halved. The bins of the paper's figure, and the number of segments that did best in its sweep.

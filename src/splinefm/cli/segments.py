@@ -10,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Schema, Single
+from splinefm.encode.schema import Schema, Single, Sources
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.inspect.values import BAR, Value, category_counts, no_category, value_text, vocabulary_names

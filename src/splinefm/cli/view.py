@@ -195,7 +195,7 @@ def make_view(
 ) -> ViewResult:
     """The view of a model along some fields, for the given segments."""
     from splinefm.cli.segments import parse_segments, unknown_field
-    from splinefm.encode.fields.sources import Sources
+    from splinefm.encode.schema import Sources
     from splinefm.encode.tables.open import open_data, require_columns
     from splinefm.inspect.rows import read_sample
     from splinefm.inspect.segment import segment, segments

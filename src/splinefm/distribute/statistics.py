@@ -13,7 +13,7 @@ from splinefm._arrays import FloatArray
 from splinefm._parallel import prefetch
 from splinefm.distribute.rows import ParquetRows
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
-from splinefm.encode.fields.cells import CrossStatistics
+from splinefm.encode.fields.cross import CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from splinefm._arrays import Array
 from splinefm.distribute.statistics import Scan, ShareStatistics, numerical_parts
-from splinefm.encode.fields.categorical import CategoricalStatistics
-from splinefm.encode.fields.cells import CrossStatistics
-from splinefm.encode.fields.multivalued import MultiValuedStatistics
+from splinefm.encode.fields.categorical import CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.fields.cross import CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.fields.vocabulary import CategoryCounts
 from splinefm.encode.tables.arrow import to_arrow, to_numpy

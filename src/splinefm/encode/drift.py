@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from splinefm._arrays import Array, BoolArray, FloatArray
 from splinefm._cached import cached_property
-from splinefm.encode.fields.categorical import Categorical, CategoryStatistics
+from splinefm.encode.fields.categorical import Categorical, CategoryStatistics, MultiValued
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical, NumericalStatistics
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import is_text

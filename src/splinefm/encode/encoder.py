@@ -15,10 +15,8 @@ from splinefm._arrays import FloatArray
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, in_order, prefetch
-from splinefm.encode.fields.categorical import CategoricalStatistics
-from splinefm.encode.fields.cells import CrossStatistics
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValuedStatistics
+from splinefm.encode.fields.categorical import CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.fields.cross import Cross, CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.plans import Columns, compile_columns
 from splinefm.encode.schema import AnyField, Provenance, Schema, check_crosses, check_schema

@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._checks import check_column_name
 from splinefm._wording import number_of
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.timestamps import Timestamp
+from splinefm.encode.bases import BSpline, MultiResolution
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical, Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
 from splinefm.encode.schema import AnyField, Provenance, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
@@ -41,7 +39,7 @@ from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
-from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
+from splinefm.encode.transforms.transform import FEW_VALUES as SPREAD_BY_RANK
 
 # Columns of identifiers, told by their names: integers that are names rather than quantities.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.bases.basis import supports
+from splinefm.encode.bases import supports
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.names import counted
 

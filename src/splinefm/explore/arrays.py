@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._arrays import Array, BoolArray, FloatArray, IndexArray, Int32Array
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import AnyField, Single
+from splinefm.encode.schema import AnyField, Single, Sources
 from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.arrow import to_numpy
 from splinefm.encode.tables.columns import Categories, one_array

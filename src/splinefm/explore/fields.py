@@ -9,19 +9,16 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray, Int32Array
 from splinefm._wording import number
-from splinefm.encode.bases.basis import step_cuts
-from splinefm.encode.bases.polynomials import PolynomialWindow
-from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
-from splinefm.encode.fields.curves import unit_range
-from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.bases import PolynomialWindow, step_cuts
+from splinefm.encode.fields.cross import MULTIPLIERS, PRIME
 from splinefm.encode.fields.numerical import ORDINARY, SIGNS, Numerical
-from splinefm.encode.fields.sources import Sources
 from splinefm.encode.plans import CrossPlan, ListPlan, NamesPlan, NumberPlan, Plan, SlowPlan, plan_field
+from splinefm.encode.schema import Sources
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.names import quoted
-from splinefm.encode.transforms.pieces import transform_pieces
+from splinefm.encode.transforms.transform import transform_pieces
 from splinefm.explore.arrays import Buffers, KeptFeatures, json_number
 from splinefm.inspect.axes import axis_format
 from splinefm.inspect.values import effect_unit
@@ -189,7 +186,7 @@ def describe_numerical(
     """A numerical source of values: its range, transform, knots and basis, and where some values `x` are."""
     names = fitted.encoder.schema.names
     limits = fitted.encoder.ranges[names.index(item.name)] if item.name in names else np.full(2, np.nan)
-    transform, first_last = item.fitted_transform, unit_range(item, None, None)
+    transform, first_last = item.fitted_transform, item.unit_range(None, None)
     ends = np.asarray(transform.inverse(np.array(first_last)), np.float64)
     known = np.where(np.isnan(limits), ends, limits)
     pieces = transform_pieces(transform) or _sampled(item)
@@ -211,7 +208,7 @@ def describe_numerical(
         },
         "basis": {"name": type(item.basis).__name__, "text": repr(item.basis), "functions": sum(item.basis.sizes)},
         "steps": steps,
-        "knots": [json_number(value) for value in (bin_edges(item) if steps else _knots(item))],
+        "knots": [json_number(value) for value in (item.bin_edges() if steps else _knots(item))],
         "density": _density(item, x),
         "is_integer": bool(len(x)) and bool(np.all(np.isnan(x) | (x == np.round(x)))),
         "starvation": _starvation(shares, item.name),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from splinefm._arrays import Array, IndexArray
 from splinefm._checks import check_count, check_fitted
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Sources
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import open_table
 from splinefm.explore.arrays import Buffers, KeptFeatures, describe_rows, describe_values, encode_array, keep_features

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from splinefm._files import check_destination, check_writable, replacing
 from splinefm._wording import number_of
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Sources
 from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.explore.arrays import Buffers, describe_values
 from splinefm.explore.fields import describe_numerical, describe_shapes

@@ -14,11 +14,9 @@ from splinefm._arrays import FloatArray
 from splinefm._wording import for_reader
 from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
 from splinefm.bounds.paths import is_steps
-from splinefm.encode.bases.functions import Bins
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import Bins, BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import expand_windows
@@ -197,7 +195,7 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     finest = max(range(len(levels)), key=lambda number: levels[number].segments)
     first = sum(item.basis.sizes[:finest])
     basis = levels[finest]
-    breaks, _ = pieces(replace(item, basis=basis))
+    breaks, _ = replace(item, basis=basis).pieces()
     start, _ = basis((breaks[:-1] + breaks[1:]) / 2)
     active = expand_windows(start, basis.widths)
     row_ptr = np.arange(len(active) + 1) * active.shape[1]

@@ -21,7 +21,7 @@ from splinefm._wording import for_reader
 from splinefm.bounds.cross_paths import CrossPath, changed_parts
 from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
 from splinefm.bounds.paths import FieldPath, field_features, is_steps
-from splinefm.encode.bases.functions import Bins
+from splinefm.encode.bases import Bins
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross

@@ -31,12 +31,10 @@ from splinefm._arrays import Array, Float32Array
 from splinefm._checks import check_choice, check_one_score
 from splinefm._files import check_destination, replacing
 from splinefm._wording import as_bins, for_reader
-from splinefm.encode.bases.basis import BASES
-from splinefm.encode.bases.functions import Bins
+from splinefm.encode.bases import BASES, Bins
 from splinefm.encode.encoder import CHUNK
+from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.description import bin_edges
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
@@ -314,7 +312,7 @@ def _describe(item: Any) -> dict[str, Any]:
         if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
             return {**number, "functions": sum(item.basis.sizes), **parts}
-        edges = bin_edges(item).tolist()
+        edges = item.bin_edges().tolist()
         # JSON has no infinities; bins beyond them hold no number.
         return {**number, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
     tokens = [token.name for token in item.elements.tokens()]

@@ -18,7 +18,7 @@ from splinefm._arrays import Array
 from splinefm._checks import check_fitted
 from splinefm._core import StringTable, cell_places
 from splinefm._files import check_destination, replacing
-from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
+from splinefm.encode.fields.cross import MULTIPLIERS, PRIME
 from splinefm.encode.plans import (
     CrossPlan,
     ListPlan,

@@ -24,11 +24,9 @@ from splinefm._arrays import FloatArray
 from splinefm._checks import check_choice, check_one_score
 from splinefm._files import new_file, replacing_folder
 from splinefm._wording import as_bins
-from splinefm.encode.bases.basis import step_cuts
+from splinefm.encode.bases import step_cuts
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.fields.cross import MULTIPLIERS, PRIME, Cross
 from splinefm.encode.fields.numerical import Comparison, Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import quoted
@@ -88,7 +86,7 @@ def cross_rows(item: Cross, block: int) -> Iterator[tuple[Features, dict[str, An
 
 
 def _intervals(part: Any) -> tuple[FloatArray, FloatArray]:
-    edges = bin_edges(part)
+    edges = part.bin_edges()
     return np.append(-np.inf, edges), np.append(edges, np.inf)
 
 
@@ -267,7 +265,7 @@ def _category_table(
 
 def _numerical_table(fitted: Fitted, f: int, item: Numerical) -> pa.Table:
     """Special values and missing ones, then intervals `low <= z < high`; intervals that hold no number are left out."""
-    edges = bin_edges(item)
+    edges = item.bin_edges()
     low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
     used = np.flatnonzero(low < high)
     kinds = ["special"] * len(item.special) + ["missing"] * (item.missing == "token")

@@ -12,11 +12,9 @@ import pyarrow as pa
 
 from splinefm._arrays import BoolArray, FloatArray
 from splinefm._wording import number as plain_number
-from splinefm.encode.bases.functions import Bins, Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import Bins, BSpline, MultiResolution, Polynomial
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Part
-from splinefm.encode.fields.curves import pieces, unit_range
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.open import open_table
@@ -485,7 +483,7 @@ class RawAxis:
         """Where the pieces of a basis meet, on both sides where it jumps."""
         if not isinstance(item.basis, BSpline | MultiResolution | Bins | Polynomial):
             return np.empty(0)
-        x = _inverse(item, pieces(item)[0])
+        x = _inverse(item, item.pieces()[0])
         if not has_steps(item):
             return x
         x = x[(x > self.low) & (x < self.high)]
@@ -604,7 +602,7 @@ def _inverse(item: Numerical, u: FloatArray) -> FloatArray:
 def _ends(item: Numerical, data: FloatArray | None) -> tuple[float, float]:
     """The smallest and the largest ordinary value to show."""
     transform = item.fitted_transform
-    first, last = unit_range(item, None, None)
+    first, last = item.unit_range(None, None)
     # A parametric distribution is unbounded, or its bounds are beyond the data.
     tails = np.array([TAIL, 1.0 - TAIL])
     ends = np.asarray(transform.inverse(np.array([first, last])), np.float64)

@@ -11,11 +11,10 @@ from splinefm._checks import check_one_score
 from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
-from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical, first_matches
-from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Sources
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.train.fitted import Fitted
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from splinefm._arrays import Array, FloatArray, IndexArray
 from splinefm._parallel import in_order
-from splinefm.encode.fields.cross import (
-    Cross,
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.cross_parts import (
     PartGroup,
     join_groups,
     position_group,

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray, IndexArray, Int32Array
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import (
-    Cross,
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.cross_parts import (
     PartGroup,
     encode_part,
     n_units_of,
@@ -21,10 +21,8 @@ from splinefm.encode.fields.cross import (
     unit_groups,
     unit_weights,
 )
-from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Single
+from splinefm.encode.schema import Single, Sources
 from splinefm.encode.slots import expand_windows
 from splinefm.train.fitted import Fitted
 
@@ -72,7 +70,7 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
     assert isinstance(item, Numerical)
     found, degrees = [np.array([0.0, 1.0])], []
     if axis in crossed.fitted.encoder.schema.names:
-        breaks, degree = pieces(item)
+        breaks, degree = item.pieces()
         found.append(breaks)
         degrees.append(degree)
     of_cross: dict[str, int] = {}
@@ -83,7 +81,7 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
                 f"the cross {cross.name!r} reads {axis!r} in another way than the field along which the curve runs, so "
                 "that the curve is not a spline: call it on values"
             )
-        breaks, degree = pieces(part)
+        breaks, degree = part.pieces()
         found.append(breaks)
         of_cross[cross.name] = of_cross.get(cross.name, 0) + degree
     # Products have at most as many factors as the model's order.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import factorial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -10,21 +11,12 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray
 from splinefm._cached import cached_property
-from splinefm.encode.bases.functions import Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.curves import (
-    pieces,
-    scipy_polynomial,
-    scipy_spline,
-    spline_roots,
-    sum_of_levels,
-    transform_slope,
-    unit_range,
-)
+from splinefm.encode.bases import BSpline, MultiResolution, Polynomial
 from splinefm.encode.fields.numerical import ORDINARY, first_matches
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.inspect.axes import known_values
 from splinefm.inspect.crossed import Crossed, bernstein, crossed_polynomial, polynomial_extrema, single_segment
 from splinefm.train.losses import Loss
@@ -192,11 +184,11 @@ class Curve(_View):
         basis = self.field.basis
         values = np.moveaxis(self.coefficients, -1, 0)
         if isinstance(basis, BSpline):
-            return scipy_spline(basis, values + self.intercept)
+            return _scipy_spline(basis, values + self.intercept)
         if isinstance(basis, MultiResolution):
-            return sum_of_levels(basis, values, self.intercept)
+            return _sum_of_levels(basis, values, self.intercept)
         if isinstance(basis, Polynomial):
-            return scipy_polynomial(basis, values, self.intercept)
+            return _scipy_polynomial(basis, values, self.intercept)
         raise AttributeError(
             f"the basis of {self.field.name!r}, {type(basis).__name__}, is not a spline: "
             "use `coefficients`, or call the curve on values"
@@ -215,7 +207,7 @@ class Curve(_View):
         inside = np.where(ordinary, x, 0.0)
         transform = self.field.transform
         by_u = np.moveaxis(self.spline(transform(inside), nu=1), 0, -1)
-        slope = np.where(ordinary, by_u * transform_slope(transform, inside), np.nan)
+        slope = np.where(ordinary, by_u * _transform_slope(transform, inside), np.nan)
         return np.asarray(slope.reshape(self.effects.shape[:-1] + shape))
 
     @cached_property
@@ -267,10 +259,10 @@ class Curve(_View):
         if self.known_values is not None:
             return self._known_extremum(self.known_values, sign, low, high, link)
         if self.crossed is not None:
-            u, value = polynomial_extrema(self._polynomial, sign, *unit_range(self.field, low, high))
+            u, value = polynomial_extrema(self._polynomial, sign, *self.field.unit_range(low, high))
             return self._found(self.field.transform.inverse(u), value, u, link)
         coefficients = np.atleast_2d(self.coefficients)
-        u, segment = self._candidates(*unit_range(self.field, low, high))
+        u, segment = self._candidates(*self.field.unit_range(low, high))
         start, weight = self.field.basis(u)
         effect = (coefficients[segment[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
         order = np.lexsort((-sign * effect, segment))
@@ -280,7 +272,7 @@ class Curve(_View):
     def _known_extremum(
         self, known: FloatArray, sign: float, low: float | None, high: float | None, link: bool
     ) -> Extremum:
-        unit_range(self.field, low, high)  # checks the ends
+        self.field.unit_range(low, high)  # checks the ends
         x = known[(known >= (-np.inf if low is None else low)) & (known <= (np.inf if high is None else high))]
         if not len(x):
             raise ValueError(
@@ -298,14 +290,14 @@ class Curve(_View):
     def _candidates(self, first: float, last: float) -> tuple[FloatArray, IndexArray]:
         """Candidates for extrema in [first, last], and the segment of each."""
         n = 1 if self.effects.ndim == 1 else len(self.effects)
-        breaks, degree = pieces(self.field)
+        breaks, degree = self.field.pieces()
         inner = np.unique(np.clip(breaks, first, last))
         if degree == 0:  # a point inside each step: rounding could move an edge to the step beside it
             inner = (inner[:-1] + inner[1:]) / 2
         shared = np.concatenate([inner, [first, last]])
         points, segments = [np.tile(shared, n)], [np.repeat(np.arange(n), len(shared))]
         if degree > 1:
-            roots = spline_roots(self.spline, breaks, degree)
+            roots = _spline_roots(self.spline, breaks, degree)
             points.append(np.concatenate(roots))
             segments.append(np.repeat(np.arange(n), [len(part) for part in roots]))
         u, segment = np.concatenate(points), np.concatenate(segments)
@@ -558,3 +550,59 @@ def _plain(value: Any) -> Any:
 def _more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
     """The array with axes of length 1 inserted at `at`, until it has `n_axes`."""
     return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
+
+
+def _scipy_spline(basis: BSpline, values: FloatArray) -> Any:
+    from scipy.interpolate import BSpline as ScipySpline
+
+    if basis.periodic:  # the functions at the end are those at the start
+        values = values[np.arange(basis.segments + basis.degree) % basis.segments]
+    return ScipySpline(basis.extended_knots, values, basis.degree, extrapolate="periodic" if basis.periodic else False)
+
+
+def _sum_of_levels(basis: MultiResolution, values: FloatArray, intercept: Any) -> Any:
+    from scipy.interpolate import PPoly
+
+    ends = np.cumsum([0, *basis.sizes])
+    levels = [_scipy_spline(level, values[ends[i] : ends[i + 1]]) for i, level in enumerate(basis.levels)]
+    breaks = basis.breaks
+    # Taylor coefficients at the left end of each piece, the highest power first.
+    powers = range(basis.degree, -1, -1)
+    c = np.stack([sum(level(breaks[:-1], nu=power) for level in levels) / factorial(power) for power in powers])
+    c[-1] += intercept
+    return PPoly(c, breaks, extrapolate=False)
+
+
+def _scipy_polynomial(basis: Polynomial, values: FloatArray, intercept: Any) -> Any:
+    from scipy.interpolate import BPoly, PPoly
+
+    n, breaks = basis.degree + 1, np.array([0.0, 1.0])
+    if basis.family == "bernstein":
+        powers = PPoly.from_bernstein_basis(BPoly(np.eye(n)[:, None, :], breaks)).c[:, 0, :]
+    else:
+        family = np.polynomial.Chebyshev if basis.family == "chebyshev" else np.polynomial.Legendre
+        each = [family.basis(i, domain=[0, 1]) for i in range(n)]
+        coefs = [item.convert(kind=np.polynomial.Polynomial, domain=[0, 1], window=[0, 1]).coef for item in each]
+        powers = np.stack([np.pad(coef, (0, n - len(coef))) for coef in coefs], axis=1)[::-1]
+    c = np.tensordot(powers, values, axes=1)[:, None]
+    c[-1] += intercept
+    return PPoly(c, breaks, extrapolate=False)
+
+
+def _spline_roots(spline: Any, breaks: FloatArray, degree: int) -> list[FloatArray]:
+    """Where the derivative of a spline is zero, for each segment."""
+    from scipy.interpolate import PPoly
+
+    powers = range(degree, 0, -1)
+    c = np.stack([spline(breaks[:-1], nu=power) / factorial(power - 1) for power in powers])
+    found = PPoly(c, breaks).roots(discontinuity=False, extrapolate=False)
+    return [found] if c.ndim == 2 else list(found)
+
+
+def _transform_slope(transform: Transform, x: FloatArray) -> FloatArray:
+    """dT / dx; 0 where the transform clips."""
+    derivative = getattr(transform, "derivative", None)
+    if derivative is not None:
+        return np.asarray(derivative(x), np.float64)
+    step = 1e-6 * np.maximum(1.0, np.abs(x))  # nothing is known of a transform of the user's
+    return (transform(x + step) - transform(x - step)) / (2.0 * step)

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Single
+from splinefm.encode.schema import Single, Sources
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.fit.evaluation import Measured, measure

@@ -26,10 +26,10 @@ from splinefm._wording import for_reader
 from splinefm.encode.drift import outside
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.contract import active_features
-from splinefm.encode.fields.cross import Cross, GroupMeans, PartGroup, encode_part, join_groups, known_group, product
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.cross_parts import GroupMeans, PartGroup, encode_part, join_groups, known_group, product
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import AnyField, Schema, Single
+from splinefm.encode.schema import AnyField, Schema, Single, Sources
 from splinefm.encode.tables.arrow import convert_column, to_arrow
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted

@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray
 from splinefm._wording import number
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.sources import Sources
-from splinefm.encode.schema import Single
+from splinefm.encode.schema import Single, Sources
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.names import missing_column_message, nearest_hint

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import BoolArray, FloatArray
-from splinefm.encode.bases.basis import supports
+from splinefm.encode.bases import supports
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import expand_windows

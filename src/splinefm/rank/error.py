@@ -10,9 +10,9 @@ import numpy as np
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm._cached import cached_property
-from splinefm.encode.bases.basis import basis_reach
+from splinefm.encode.bases import basis_reach
+from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import Slots

@@ -14,8 +14,7 @@ from splinefm._core import ContextSide, ContextSlots, QueryMap, map_queries
 from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.plans import RowFields
 from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import SlotLayout, Slots

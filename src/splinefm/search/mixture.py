@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from splinefm._arrays import Float32Array, Int64Array
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import AnyField, Provenance, Schema

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.model.family import AnyModel

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._parallel import Cancelled
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import BSpline, MultiResolution
 from splinefm.encode.schema import Schema
 from splinefm.model.family import AnyModel
 from splinefm.model.family.field_aware import FFM

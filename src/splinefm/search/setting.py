@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout

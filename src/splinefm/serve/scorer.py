@@ -11,8 +11,7 @@ from splinefm._arrays import FloatArray, Int64Array
 from splinefm._checks import check_fitted
 from splinefm._core import JsonRows
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.plans import RowFields
-from splinefm.encode.readers import read_number
+from splinefm.encode.plans import RowFields, read_number
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.serve.plan import make_scorer
 from splinefm.train.fitted import Fitted

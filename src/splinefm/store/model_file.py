@@ -18,13 +18,10 @@ import pyarrow as pa
 
 from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
-from splinefm.encode.bases.basis import BASES
-from splinefm.encode.bases.functions import Bins
+from splinefm.encode.bases import BASES, Bins
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import Cells
-from splinefm.encode.fields.cross import MAX_PARTS, Cross
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.cross import MAX_PARTS, Cells, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import AnyField, Provenance, Schema

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from splinefm._arrays import Float32Array, FloatArray
-from splinefm.encode.bases.basis import smoothing
+from splinefm.encode.bases import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast, get_args
 
 from splinefm._cached import cached_property
-from splinefm.encode.bases.basis import Basis
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import Basis, BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import AnyField, Schema
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.bestfit import BestFitCDF
-from splinefm.encode.transforms.choice import ATOM_SHARE
-from splinefm.encode.transforms.quantile import Quantile
-from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
-from splinefm.encode.transforms.transform import Transform
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax, Quantile
+from splinefm.encode.transforms.transform import ATOM_SHARE, Transform
 from splinefm.model.family import AnyModel
 from splinefm.search.setting import INFERRED, Setting, names_of_columns, smallest_penalty
 from splinefm.train.results import Value

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline as ScipyBSpline
 
 from splinefm import Bins, BSpline, CustomBasis, Fourier, MultiResolution, Polynomial, Powers
-from splinefm.encode.bases.basis import smoothing, supports
+from splinefm.encode.bases import smoothing, supports
 from support import examples
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(np.array)

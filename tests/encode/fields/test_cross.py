@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.cells import CellCounts, Cells, hash_cells, listed_cells
+from splinefm.encode.fields.cross import CellCounts, Cells, hash_cells, listed_cells
 from splinefm.encode.tables.columns import Categories
 from splinefm.store import container
 from splinefm.store import model_file as modelfile

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.description import bin_edges, describe_numerical
-from splinefm.encode.fields.numerical import SIGNS, Comparison, parse_special
+from splinefm.encode.fields.numerical import SIGNS, Comparison, describe_numerical, parse_special
 from splinefm.encode.tables.arrow import to_arrow
 from support import examples
 
@@ -96,9 +95,9 @@ def test_what_is_not_of_the_package_has_no_description():
 
 
 def test_bins_have_edges_and_other_bases_do_not():
-    assert bin_edges(sf.Numerical("x", sf.MinMax(0.0, 8.0), sf.BSpline(4, degree=0))).tolist() == [2.0, 4.0, 6.0]
+    assert sf.Numerical("x", sf.MinMax(0.0, 8.0), sf.BSpline(4, degree=0)).bin_edges().tolist() == [2.0, 4.0, 6.0]
     with pytest.raises(ValueError, match="field 'x' has a BSpline basis, which has no bins"):
-        bin_edges(sf.Numerical("x", sf.MinMax(0.0, 8.0)))
+        sf.Numerical("x", sf.MinMax(0.0, 8.0)).bin_edges()
 
 
 @examples(50)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm._wording import on_command_line
-from splinefm.encode.readers import read_number
+from splinefm.encode.plans import read_number
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.columns import as_seconds
 from splinefm.encode.tables.dates import find_format, parse_times, seconds_of, take_part, to_seconds, to_times

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode.transforms import bestfit
-from splinefm.encode.transforms.bestfit import fit_families
-from splinefm.encode.transforms.families import FAMILIES, cdf, ppf
-from splinefm.encode.transforms.points import distinct_points, mid_ranks, weighted_quantile
+from splinefm.encode.transforms.bestfit import FAMILIES, cdf, fit_families, ppf
+from splinefm.encode.transforms.scaling import distinct_points, mid_ranks, weighted_quantile
 from support import examples
 
 # name -> (params as we write them, the same distribution by scipy)

@@ -7,8 +7,7 @@ import pytest
 import scipy.optimize
 
 from splinefm.encode.transforms import bestfit
-from splinefm.encode.transforms.bestfit import nelder_mead
-from splinefm.encode.transforms.families import FAMILIES
+from splinefm.encode.transforms.bestfit import FAMILIES, nelder_mead
 
 NEAR, FLAT, STEPS = 1e-3, 1e-6, 199
 RNG = np.random.default_rng(3)

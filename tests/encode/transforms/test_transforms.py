@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import QuantileTransformer
 
 import splinefm as sf
-from splinefm.encode.transforms.choice import choose_transform
-from splinefm.encode.transforms.transform import TRANSFORMS, Transform
+from splinefm.encode.transforms.transform import TRANSFORMS, Transform, choose_transform
 from support import examples
 
 SPECS = [

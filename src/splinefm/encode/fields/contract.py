@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import Array, FloatArray, Int32Array
-from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases import Basis
 from splinefm.encode.slots import FieldLayout, expand_windows
 
 

@@ -4,24 +4,240 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from splinefm._arrays import Array, FloatArray, Int32Array
+from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count
-from splinefm.encode.bases.basis import Basis, levels_of, product_widths, tensor_product
-from splinefm.encode.bases.functions import Bins
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import Basis, Bins, BSpline, MultiResolution, levels_of, product_widths, tensor_product
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
-from splinefm.encode.slots import FieldLayout, expand_windows
-from splinefm.encode.tables.columns import Categories
+from splinefm.encode.slots import FieldLayout
+from splinefm.encode.tables.arrow import to_arrow, to_numpy
+from splinefm.encode.tables.columns import Categories, one_array
 from splinefm.encode.tables.names import missing_column_message
+
+# Of the hash: products of a feature and a multiplier stay below 2**62.
+PRIME, MULTIPLIERS = 2_147_483_647, (1_000_003, 998_244_353, 1_367_130_551)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Combinations of features, one per row of an array, with a table that finds them.
+
+    Parameters
+    ----------
+    features : array of int32, shape (cells, parts)
+        The features of each part, inside its field.
+
+    Examples
+    --------
+    >>> cells = Cells(np.array([[2, 1], [3, 3]], np.int32))
+    >>> cells.find(np.array([[3, 3], [2, 2]], np.int32))
+    array([ 1, -1], dtype=int32)
+    """
+
+    features: Int32Array
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} combinations>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cells) and np.array_equal(self.features, other.features)
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.features[:1].tobytes()))
+
+    def find(self, features: Int32Array) -> Int32Array:
+        """Position of each combination, -1 where it is not kept."""
+        if not len(self):
+            return np.full(len(features), -1, np.int32)
+        inside: BoolArray = np.all(features < self._sizes, axis=1)
+        keys = self._keys(np.where(inside[:, None], features, 0))
+        if self._direct is not None:
+            found = self._direct[keys]
+        else:
+            ordered, order = self._sorted
+            position = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+            found = np.where(ordered[position] == keys, order[position], np.int32(-1))
+        return np.where(inside, found, np.int32(-1)).astype(np.int32)
+
+    @cached_property
+    def _sizes(self) -> Int64Array:
+        return np.asarray(self.features.max(axis=0), np.int64) + 1
+
+    def _keys(self, features: Int32Array) -> Int64Array:
+        keys: Int64Array = features[:, 0].astype(np.int64)
+        for part in range(1, features.shape[1]):
+            keys = keys * self._sizes[part] + features[:, part]
+        return keys.astype(np.int64, copy=False)
+
+    @cached_property
+    def _direct(self) -> Int32Array | None:
+        """Position by key, where that is a small table."""
+        n_keys = math.prod(self._sizes.tolist())
+        if n_keys >= 1 << 63:
+            raise ValueError(
+                f"combinations of {' and '.join(f'{size:,}' for size in self._sizes)} categories cannot be told apart "
+                "by 64 bits; give the cross buckets, such as buckets=1_000_000"
+            )
+        if n_keys > max(1 << 16, 8 * len(self)):
+            return None
+        table = np.full(n_keys, -1, np.int32)
+        table[self._keys(self.features)] = np.arange(len(self), dtype=np.int32)
+        return table
+
+    @cached_property
+    def _sorted(self) -> tuple[Int64Array, Int32Array]:
+        keys = self._keys(self.features)
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        return keys[order], order
+
+    def __getstate__(self) -> dict[str, Int32Array]:
+        """The features, without what is derived from them on demand."""
+        return {"features": self.features}
+
+
+def listed_cells(cells: Sequence[Sequence[int]], name: str) -> Cells:
+    """The combinations of a list of lists, as in a schema file."""
+    try:
+        features = np.array(list(cells))
+        valid = not len(features) or (features.ndim == 2 and features.dtype.kind == "i" and features.min() >= 0)
+        valid = valid and len(np.unique(features, axis=0)) == len(features) and features.max(initial=0) < 2**31
+    except ValueError:  # lists of different lengths
+        valid = False
+    if not valid:
+        raise ValueError(f"cells of cross {name!r} must be different lists of features, got {cells!s:.60}")
+    return Cells(features.astype(np.int32) if len(features) else np.zeros((0, 2), np.int32))
+
+
+def hash_cells(features: Int32Array, buckets: int) -> Int32Array:
+    """A bucket for each combination of features, the same on every machine.
+
+    Examples
+    --------
+    >>> hash_cells(np.array([[1, 2], [2, 1]], np.int32), 100)
+    array([18, 15], dtype=int32)
+    """
+    total = np.zeros(len(features), np.int64)
+    for part, multiplier in zip(features.T.astype(np.int64), MULTIPLIERS, strict=False):
+        total = (total + (part + 1) * multiplier) % PRIME
+    return (total % buckets).astype(np.int32)
+
+
+@dataclass
+class CellCounts:
+    """Rows per combination of categories, exactly, from any number of pieces in any order.
+
+    Examples
+    --------
+    >>> counts = CellCounts(2)
+    >>> counts.update([Categories(pa.array(["a", "b", "a"], pa.large_string()), None)] * 2)
+    >>> names, rows = counts.every()
+    >>> sorted(zip(names[0].to_pylist(), rows.tolist()))
+    [('a', 2), ('b', 1)]
+    """
+
+    n_parts: int
+    pieces: list[pa.Table] = field(default_factory=list)
+
+    def update(self, parts: Sequence[Categories]) -> None:
+        """Add the rows of a chunk."""
+        names, codes = zip(*map(_coded, parts), strict=True)
+        key = np.zeros(len(codes[0]), np.int64)
+        for part_names, part_codes in zip(names, codes, strict=True):
+            key = key * (len(part_names) + 1) + (part_codes + 1)
+        distinct, count = np.unique(key, return_counts=True)
+        columns: dict[str, pa.Array] = {}
+        for part in reversed(range(self.n_parts)):
+            distinct, code = np.divmod(distinct, len(names[part]) + 1)
+            known = pa.array(code - 1, mask=code == 0)
+            columns[str(part)] = names[part].take(known)
+        columns["count"] = to_arrow(count.astype(np.int64))
+        self._add(pa.table(columns))
+
+    def merge(self, other: CellCounts) -> None:
+        """Add the rows of other counts."""
+        for piece in other.pieces:
+            self._add(piece)
+
+    def every(self) -> tuple[list[pa.LargeStringArray], Int64Array]:
+        """All combinations, one array of names per part with nulls for missing values, and their rows."""
+        if not self.pieces:
+            return [pa.nulls(0, pa.large_string())] * self.n_parts, np.zeros(0, np.int64)
+        self._shrink()
+        whole = self.pieces[0]
+        return [one_array(whole[str(part)]) for part in range(self.n_parts)], to_numpy(one_array(whole["count"]))
+
+    def _add(self, piece: pa.Table) -> None:
+        self.pieces.append(piece)
+        # Merging only when as much is pending as was merged before keeps the cost linear.
+        if sum(part.num_rows for part in self.pieces[1:]) > max(1 << 16, self.pieces[0].num_rows):
+            self._shrink()
+
+    def _shrink(self) -> None:
+        if len(self.pieces) > 1:
+            whole = pa.concat_tables([piece.select(self._names) for piece in self.pieces])
+            summed = whole.group_by(self._names[:-1], use_threads=False).aggregate([("count", "sum")])
+            self.pieces = [summed.rename_columns([*self._names[:-1], "count"]).combine_chunks()]
+
+    @property
+    def _names(self) -> list[str]:
+        return [*map(str, range(self.n_parts)), "count"]
+
+
+@dataclass
+class CrossStatistics:
+    """What one pass over the columns of a cross keeps; statistics of parts of a table can be merged."""
+
+    spec: Any
+    n_rows: int = 0
+    parts: list[Any] = field(init=False)
+    cells: CellCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = [part.collect() for part in self.spec.fields]
+        self.cells = CellCounts(len(self.spec.categories))
+
+    def update(self, columns: Sequence[pa.Array]) -> None:
+        """Add the rows of a chunk."""
+        for statistics, column in zip(self.parts, columns, strict=True):
+            statistics.update(column)
+        self.n_rows = self.parts[0].n_rows
+        if self.spec.categories and self.spec.buckets is None:
+            fields = self.spec.fields
+            self.cells.update([fields[i].read(columns[i]) for i in self.spec.categories])
+
+    def merge(self, other: CrossStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)
+        self.cells.merge(other.cells)
+
+
+def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64Array]:
+    """Distinct names, and the code of each row: -1 for missing values."""
+    if categories.codes is not None:
+        if len(categories.names) <= len(categories.codes):
+            return categories.names, categories.codes.astype(np.int64)
+        # The dictionary of a long column: keys of three of them may have more than 64 bits.
+        used, codes = np.unique(np.maximum(categories.codes, 0), return_inverse=True)
+        names = categories.names.take(to_arrow(used))
+        return names, np.where(categories.codes < 0, -1, codes.ravel()).astype(np.int64)
+    coded = categories.names.dictionary_encode()
+    return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(pa.scalar(-1, pa.int64())))
+
+
+# Crosses: fields whose features are products of the features of several columns.
+
 
 Part = Numerical | Categorical
 SEPARATOR, VALUES = " × ", " (values)"
@@ -446,207 +662,3 @@ class Cross:
 
 def _shape_words(cross: Cross) -> str:
     return " + ".join(" by ".join(map(str, sizes)) for sizes in cross.level_sizes)
-
-
-# The features of a cross, part by part: products of weights that were fixed, averaged or left open apart.
-#
-# A row of a cross has the products of the weights of its parts. Where some columns are fixed, some averaged over rows
-# of a table and others vary, each *group* of parts has weights of its own: combinations of features of its parts, for
-# every resolution. `product` joins them to features of the cross.
-
-Level = tuple[Int32Array, FloatArray]
-
-
-@dataclass(frozen=True, eq=False)
-class PartGroup:
-    """Weights of combinations of the features of some parts of a cross.
-
-    Parameters
-    ----------
-    parts : tuple of int
-        Positions of the parts.
-    levels : tuple of pairs of arrays
-        For each resolution, the features of every part, shape (n, combinations, parts), and their weights, shape
-        (n, combinations). A category that a cross does not know is -1.
-    """
-
-    parts: tuple[int, ...]
-    levels: tuple[Level, ...]
-
-    def __len__(self) -> int:
-        return len(self.levels[0][1])
-
-    def rows(self, rows: Any) -> PartGroup:
-        """The weights of some rows; those of a single row hold for all."""
-        if len(self) == 1:
-            return self
-        return PartGroup(self.parts, tuple((features[rows], weight[rows]) for features, weight in self.levels))
-
-
-def join_groups(groups: Sequence[PartGroup]) -> PartGroup:
-    """The rows of several groups of the same parts, one after the other; one that holds for all rows stays."""
-    if all(group is groups[0] for group in groups):
-        return groups[0]
-    levels = zip(*(group.levels for group in groups), strict=True)
-    joined = tuple(
-        (np.concatenate([features for features, _ in level]), np.concatenate([weight for _, weight in level]))
-        for level in levels
-    )
-    return PartGroup(groups[0].parts, joined)
-
-
-def encode_part(cross: Cross, i: int, values: Any) -> PartGroup:
-    """The weights of a part for values that its field has read."""
-    return position_group(cross, i, cross.position(i, values))
-
-
-def position_group(cross: Cross, i: int, position: Array) -> PartGroup:
-    """The weights of a part at positions; see `Cross.positions`."""
-    if i in cross.categories:
-        return category_group(cross, i, position)
-    ordinary = ~np.isnan(position)
-    group = part_at(cross, i, np.where(ordinary, position, 0.0))
-    return PartGroup((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
-
-
-def category_group(cross: Cross, i: int, feature: Int32Array) -> PartGroup:
-    """The weights of a categorical part with the given features, -1 for unknown categories."""
-    level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
-    return PartGroup((i,), (level,) * len(cross.levels))
-
-
-def part_at(cross: Cross, i: int, u: FloatArray) -> PartGroup:
-    """The weights of a numerical part at u = T(z)."""
-    return PartGroup((i,), tuple(_functions(bases[cross.numbers.index(i)], u) for bases in cross.levels))
-
-
-def _functions(basis: Basis, u: FloatArray) -> Level:
-    start, weight = basis(u)
-    return expand_windows(start, basis.widths)[:, :, None], weight
-
-
-class GroupMeans:
-    """Mean weights of all combinations of features of some parts of a cross, chunk by chunk."""
-
-    def __init__(self, cross: Cross, parts: Sequence[int]) -> None:
-        self.cross, self.parts = cross, tuple(parts)
-        self.sums: list[list[Level]] = [[] for _ in cross.levels]
-
-    def update(self, values: Sequence[Any]) -> None:
-        """Add rows of the values that the parts have read."""
-        groups = [encode_part(self.cross, i, column) for i, column in zip(self.parts, values, strict=True)]
-        for level, sums in enumerate(self.sums):
-            sums.append(_summed([_flat(*_joint([group.levels[level] for group in groups]))]))
-
-    def result(self, n_rows: int) -> PartGroup:
-        """The means over the rows that were added."""
-        levels = map(_summed, self.sums)
-        return PartGroup(self.parts, tuple((features[None], weight[None] / n_rows) for features, weight in levels))
-
-
-def known_group(i: int, weights: FloatArray, n_levels: int) -> PartGroup:
-    """A categorical part with the given mean weights of its features."""
-    features = np.arange(len(weights), dtype=np.int32)[None, :, None]
-    return PartGroup((i,), ((features, weights[None]),) * n_levels)
-
-
-def _joint(levels: Sequence[Level]) -> Level:
-    """All combinations of the features of several parts."""
-    features, weight = levels[0]
-    for more, more_weight in levels[1:]:
-        shape = (len(features), features.shape[1], more.shape[1])
-        both = [
-            np.broadcast_to(features[:, :, None], (*shape, features.shape[2])),
-            np.broadcast_to(more[:, None], (*shape, more.shape[2])),
-        ]
-        features = np.concatenate(both, axis=3).reshape(len(features), -1, both[0].shape[3] + both[1].shape[3])
-        weight = (weight[:, :, None] * more_weight[:, None]).reshape(len(features), -1)
-    return features, weight
-
-
-def _flat(features: Int32Array, weight: FloatArray) -> Level:
-    return features.reshape(-1, features.shape[2]), weight.ravel()
-
-
-def _summed(levels: Sequence[Level]) -> Level:
-    """Distinct combinations that have features, and the sums of their weights."""
-    features, weight = (np.concatenate(arrays) for arrays in zip(*levels, strict=True))
-    used = (weight != 0.0) & (features >= 0).all(axis=1)
-    features, weight = features[used], weight[used]
-    sizes = tuple(features.max(axis=0, initial=0).astype(np.int64) + 1)
-    keys, inverse = np.unique(np.ravel_multi_index(tuple(features.T), sizes), return_inverse=True)
-    distinct = np.stack(np.unravel_index(keys, sizes), axis=1).astype(np.int32)
-    return distinct, np.bincount(inverse, weight, minlength=len(keys)).astype(np.float64)
-
-
-def unit_groups(cross: Cross, parts: Sequence[int]) -> list[PartGroup]:
-    """For each resolution, all combinations of functions of some numerical parts, one per row, with a weight of 1.
-
-    What a cross is at these rows is linear in the functions: `unit_weights` gives it anywhere else.
-    """
-    groups = []
-    for level in range(len(cross.levels)):
-        sizes = _sizes(cross, level, parts)
-        features = np.stack(np.unravel_index(np.arange(int(np.prod(sizes))), sizes), axis=1).astype(np.int32)[:, None]
-        ones = np.ones((len(features), 1))
-        pairs = [
-            (features, ones) if other == level else (0 * features, 0.0 * ones) for other in range(len(cross.levels))
-        ]
-        groups.append(PartGroup(tuple(parts), tuple(pairs)))
-    return groups
-
-
-def n_units_of(cross: Cross, parts: Sequence[int]) -> int:
-    """Rows of all `unit_groups`."""
-    return sum(int(np.prod(_sizes(cross, level, parts))) for level in range(len(cross.levels)))
-
-
-def unit_weights(cross: Cross, groups: Sequence[PartGroup]) -> Level:
-    """Weights of the rows of all `unit_groups`, one resolution after the other: shape (n, weights)."""
-    parts = [i for group in groups for i in group.parts]
-    first, found = 0, []
-    for level in range(len(cross.levels)):
-        features, weight = _joint([group.levels[level] for group in groups])
-        sizes = _sizes(cross, level, parts)
-        found.append((first + np.ravel_multi_index(tuple(np.moveaxis(features, 2, 0)), sizes), weight))
-        first += int(np.prod(sizes))
-    positions, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
-    return positions, weights
-
-
-def _sizes(cross: Cross, level: int, parts: Sequence[int]) -> tuple[int, ...]:
-    return tuple(cross.level_sizes[level][cross.numbers.index(i)] for i in parts)
-
-
-def product(cross: Cross, groups: Sequence[PartGroup]) -> Level:
-    """Features inside the cross and weights, both of shape (n, weights), from groups that have all of its parts.
-
-    Groups have n rows or one.
-    """
-    n = max(map(len, groups))
-    first, parts = 0, []
-    for level, sizes in enumerate(cross.level_sizes):
-        shape = (n, *(group.levels[level][1].shape[1] for group in groups))
-        of_part: dict[int, Int32Array] = {}
-        weight: Any = np.ones(1)
-        for axis, group in enumerate(groups):
-            features, weights = group.levels[level]
-            spread = [len(weights)] + [-1 if a == axis else 1 for a in range(len(groups))]
-            weight = weight * weights.reshape(spread)
-            of_part |= {part: features[:, :, j].reshape(spread) for j, part in enumerate(group.parts)}
-        feature: Any = np.zeros((1,) * len(shape), np.int32)
-        for i, size in zip(cross.numbers, sizes, strict=True):
-            feature = feature * size + of_part[i]
-        if cross.categories:
-            cell = _cells(cross, [of_part[i] for i in cross.categories])
-            weight, feature = weight * (cell >= 0), feature + np.maximum(cell, 0) * cross.block
-        parts.append([np.broadcast_to(values, shape).reshape(n, -1) for values in (feature + first, weight)])
-        first += int(np.prod(sizes))
-    features, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-    return features.astype(np.int32), weights
-
-
-def _cells(cross: Cross, features: list[Int32Array]) -> Int32Array:
-    each = np.broadcast_arrays(*features)
-    cell: Int32Array = cross.cell(np.stack([values.ravel() for values in each], axis=1)).reshape(each[0].shape)
-    return cell

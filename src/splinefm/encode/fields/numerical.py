@@ -1,7 +1,4 @@
-"""Special values of a numerical field: numbers and comparisons that have a feature each.
-
-This is the only module that reads their spelling. Everything else asks `Numerical.rules`.
-"""
+"""Numerical fields: special values and missing ones become tokens, the rest a transform and a basis."""
 
 from __future__ import annotations
 
@@ -16,9 +13,19 @@ import pyarrow as pa
 from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
-from splinefm.encode.bases.basis import Basis, supports, write_windows
-from splinefm.encode.bases.functions import Bins
-from splinefm.encode.bases.splines import BSpline
+from splinefm.encode.bases import (
+    Basis,
+    Bins,
+    BSpline,
+    MultiResolution,
+    Polynomial,
+    PolynomialWindow,
+    polynomial_windows,
+    step_cuts,
+    step_window,
+    supports,
+    write_windows,
+)
 from splinefm.encode.fields.contract import OneColumn
 from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
@@ -34,10 +41,16 @@ from splinefm.encode.tables.columns import (
     parse_numbers,
 )
 from splinefm.encode.tables.dates import PARTS, Part, check_unit, find_zone, take_part
-from splinefm.encode.transforms.choice import choose_transform
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.encode.transforms.transform import Transform
+from splinefm.encode.transforms.transform import (
+    TRANSFORMS,
+    Pieces,
+    Transform,
+    choose_transform,
+    raw_edges,
+    transform_pieces,
+)
 
 # The order is that of `Rule::Sign` in cpp/scorer/number_field.hpp.
 SIGNS = ("==", "<", "<=", ">", ">=")
@@ -368,6 +381,49 @@ class Numerical(OneColumn):
         ranges = np.asarray(self.fitted_transform.inverse(ends.ravel())).reshape(ends.shape)
         return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
 
+    def pieces(self) -> tuple[FloatArray, int]:
+        """Borders in u and degree of the polynomials that a curve is made of."""
+        basis = self.basis
+        if isinstance(basis, Bins):
+            return basis.breaks, 0
+        if isinstance(basis, BSpline | MultiResolution | Polynomial):
+            return basis.breaks, basis.degree
+        raise ValueError(
+            f"extrema are found for splines, bins and polynomials; the basis of {self.name!r} is "
+            f"{type(basis).__name__}: call the curve on a grid of values"
+        )
+
+    def unit_range(self, low: float | None, high: float | None) -> tuple[float, float]:
+        """The part of [0, 1] where ordinary values between low and high lie."""
+        first, last = (-np.inf if low is None else float(low)), (np.inf if high is None else float(high))
+        if not first <= last:
+            raise ValueError(f"low must not be above high, got low={low} and high={high}")
+        for sign, number in self.rules:
+            if sign.startswith("<"):
+                first = max(first, number)
+            elif sign.startswith(">"):
+                last = min(last, number)
+        if first > last:
+            raise ValueError(f"all values of {self.name!r} from {low} to {high} are special; see `tokens`")
+        ends = np.array([first, last])
+        limits = np.isinf(ends)
+        unit = np.where(limits, [0.0, 1.0], self.fitted_transform(np.where(limits, 0.0, ends)))
+        return float(unit[0]), float(unit[1])
+
+    def bin_edges(self) -> FloatArray:
+        """The inner edges of the bins, in raw units: bin i holds `edges[i - 1] <= z < edges[i]`.
+
+        Examples
+        --------
+        >>> from splinefm import Bins, MinMax
+        >>> Numerical("x", MinMax(low=0.0, high=10.0), Bins(4)).bin_edges()
+        array([2.5, 5. , 7.5])
+        """
+        cuts = step_cuts(self.basis)
+        if cuts is None:
+            raise ValueError(f"field {self.name!r} has a {type(self.basis).__name__} basis, which has no bins")
+        return raw_edges(self.fitted_transform, cuts)
+
     def feature_counts(self, statistics: NumericalStatistics) -> FloatArray:
         """Number of training rows in which each feature is active."""
         return self._totals(statistics, lambda weight: weight != 0.0)
@@ -484,3 +540,135 @@ def _check_part(what: str, part: object, members: tuple[str, ...], name: str) ->
 
 def _over_edges(edges: tuple[float, ...]) -> tuple[Transform, str]:
     return MinMax(low=edges[0], high=edges[-1]), "from the first to the last bin edge"
+
+
+# A fitted numerical field without its objects: rules for tokens, pieces of polynomials in raw units, features.
+
+
+@dataclass(frozen=True, eq=False)
+class NumericalDescription:
+    """What it takes to encode a number.
+
+    The first rule that matches a value names its only feature, a token. Other values have the weights of the windows.
+
+    Parameters
+    ----------
+    rules : tuple of Comparison
+        Rule i belongs to feature i of the field.
+    missing : int or None
+        The feature of missing values; None where they are errors.
+    n_tokens : int
+        Features before the functions of the basis.
+    windows : tuple of PolynomialWindow
+        The functions of the basis; their numbers count from `n_tokens` on.
+    pieces : pair of arrays, optional
+        The transform, see `transform_pieces`. Without it the windows take raw values: they are steps.
+    """
+
+    rules: tuple[Comparison, ...]
+    missing: int | None
+    n_tokens: int
+    windows: tuple[PolynomialWindow, ...]
+    pieces: Pieces | None = None
+
+
+def describe_numerical(item: Numerical) -> NumericalDescription | None:
+    """The description of a fitted field; None where its transform or basis is not one of the package.
+
+    Bins are looked up by the raw value, so that a value on an edge falls into the same bin as in the encoder.
+
+    Examples
+    --------
+    >>> from splinefm import Bins, MinMax
+    >>> found = describe_numerical(Numerical("x", MinMax(low=0.0, high=10.0), Bins(2), special=["negative"]))
+    >>> found.rules, found.missing, found.windows[0].edges
+    ((Comparison(sign='<', number=0.0),), 1, array([-inf,   5.,  inf]))
+    """
+    if type(item.transform) not in TRANSFORMS:
+        return None
+    windows, pieces = None, None
+    if step_cuts(item.basis) is not None:
+        windows = [step_window(np.concatenate([[-np.inf], item.bin_edges(), [np.inf]]))]
+    else:
+        windows, pieces = polynomial_windows(item.basis), transform_pieces(item.fitted_transform)
+        if pieces is None:
+            return None
+    if windows is None:
+        return None
+    return NumericalDescription(item.rules, item.missing_token, item.n_tokens, tuple(windows), pieces)
+
+
+# Timestamp: the parts of a column of dates, each as a numerical field.
+
+
+# How the parts of a date are encoded: cycles as periodic splines; days of the week have nothing in between.
+_FORMS: dict[Part, dict[str, Any]] = {
+    "trend": {"basis": MultiResolution()},
+    "hour": {"transform": MinMax(0.0, 24.0), "basis": BSpline(24, periodic=True)},
+    "weekday": {"transform": MinMax(-0.5, 6.5), "basis": Bins(7)},
+    "yearday": {"transform": MinMax(1.0, 367.0), "basis": BSpline(26, periodic=True)},
+}
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """A column of dates and times as several fields of a schema, one for each part.
+
+    A schema takes it apart: `Timestamp("seen_at", parts=["hour", "trend"])` stands for the numerical fields
+    "seen_at.hour" and "seen_at.trend", which both read the column "seen_at". Hours and days of the year are periodic
+    splines, days of the week have a feature each, and the trend is a spline of several resolutions. Numbers are seconds
+    since 1970; a fit refuses those in milliseconds or smaller units.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    parts : sequence of {"trend", "hour", "weekday", "yearday"}
+        Which parts; all by default.
+    format : str, optional
+        How dates are written as text, such as "%m/%d/%Y"; as ISO 8601 says by default.
+    zone : str, optional
+        The time zone that times with a zone are converted to; UTC by default.
+    missing : {"token", "error"}
+        Whether missing values have a feature or are errors.
+    text : {"error", "missing", "auto"}
+        Whether text that is not a date is an error or a missing value; see `Numerical`.
+
+    Examples
+    --------
+    >>> from splinefm import Schema
+    >>> Schema([Timestamp("seen_at", parts=["hour", "weekday"])]).names
+    ('seen_at.hour', 'seen_at.weekday')
+    """
+
+    name: str
+    parts: Sequence[Part] = PARTS
+    format: str | None = None
+    zone: str | None = None
+    missing: Literal["token", "error"] = "token"
+    text: Stray = "error"
+
+    def __post_init__(self) -> None:
+        check_choice("name of a field", self.name, None)
+        if isinstance(self.parts, str) or not self.parts:
+            raise ValueError(f'parts takes a list of parts, such as ["hour", "weekday"], got {self.parts!r}')
+        object.__setattr__(self, "parts", tuple(self.parts))
+        _ = self.fields  # which check the rest
+
+    @property
+    def fields(self) -> tuple[Numerical, ...]:
+        """The fields that it stands for."""
+        return tuple(self._field(part) for part in self.parts)
+
+    def _field(self, part: Part) -> Numerical:
+        check_choice("part", part, PARTS)
+        return Numerical(
+            f"{self.name}.{part}",
+            **_FORMS[part],
+            missing=self.missing,
+            text=self.text,
+            part=part,
+            format=self.format,
+            zone=self.zone,
+            column=self.name,
+        )

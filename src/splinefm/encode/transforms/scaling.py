@@ -1,30 +1,190 @@
-"""MinMax, Log and ArcsinhSquare: a range of raw values, warped by a formula and scaled to [0, 1]."""
+"""Transforms by a formula or by rank, and what all transforms share: weighted points, ranges, plain settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._arrays import FloatArray
-from splinefm._core import elementary
+from splinefm._arrays import FloatArray, IndexArray
+from splinefm._cached import cached_property
+from splinefm._core import Interpolation, elementary
 from splinefm._core import power as _power
-from splinefm.encode.transforms.points import (
-    LIMIT,
-    check_range,
-    check_share,
-    distinct_points,
-    fitted_value,
-    from_unit,
-    learn_range,
-    make_plain,
-    to_unit,
-    unit_slope,
-    weighted_quantile,
-)
+
+# Weighted points: the sorted distinct values of a column and the rows that each stands for.
+
+Float: TypeAlias = FloatArray
+
+LARGEST = 1e290  # values beyond are pulled in, so that a span divided by a rank difference stays finite
+SMALLEST = 1e-300  # the narrowest scale or gap, so that dividing by it stays finite
+
+
+def weighted_quantile(x: Float, weight: Float, share: float) -> float:
+    """Return the smallest of the sorted `x` that has at least `share` of the weight at or below it.
+
+    Examples
+    --------
+    >>> weighted_quantile(np.array([1.0, 2.0, 9.0]), np.array([2.0, 1.0, 1.0]), 0.5)
+    1.0
+    """
+    below = np.cumsum(weight)
+    return float(x[min(np.searchsorted(below, share * below[-1]), len(x) - 1)])
+
+
+def mid_ranks(weight: Float) -> Float:
+    """Return the share of the weight below each point plus half of the weight at the point.
+
+    Examples
+    --------
+    >>> mid_ranks(np.array([1.0, 2.0, 1.0]))
+    array([0.125, 0.5  , 0.875])
+    """
+    below = np.cumsum(weight)
+    ranks: Float = (below - weight / 2) / below[-1]
+    return ranks
+
+
+def distinct_points(x: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> tuple[Float, Float]:
+    """Return the sorted distinct values of `x` and the weight of each.
+
+    Values without weight are dropped, and values beyond ±1e290 are taken for ±1e290.
+
+    Examples
+    --------
+    >>> distinct_points([3.0, 1.0, 3.0])
+    (array([1., 3.]), array([1., 2.]))
+    """
+    values = np.asarray(x, dtype=np.float64)
+    weights = np.ones(values.shape) if weight is None else np.asarray(weight, dtype=np.float64)
+    _check_points(values, weights)
+    counted = weights > 0
+    if counted.all() and values[0] >= -LARGEST and values[-1] <= LARGEST and (values[1:] > values[:-1]).all():
+        return values, weights  # as they come from a summary of a column
+    values, index = np.unique(np.clip(values[counted], -LARGEST, LARGEST), return_inverse=True)
+    return values, np.bincount(index, weights=weights[counted]).astype(np.float64)
+
+
+def _check_points(values: Float, weights: Float) -> None:
+    if values.ndim != 1:
+        raise ValueError(f"x must have one dimension, got shape {values.shape}; pass x.ravel()")
+    if weights.shape != values.shape:
+        raise ValueError(f"weight must have the shape of x, {values.shape}, got {weights.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("x must be finite, got NaN or infinity; drop missing values first")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError("weight must be finite and at least 0, got a negative, NaN or infinite weight")
+    if not (weights > 0).any():
+        raise ValueError(f"x must hold at least one value of positive weight, got {len(values)} values")
+
+
+# The ends of a range, given or learned from a column, and the way from them to [0, 1] and back.
+
+LIMIT = 1e300  # given bounds stay below, so that their difference is finite
+
+
+def _identity(x: Float) -> Float:
+    return x
+
+
+def to_unit(x: npt.ArrayLike, low: float, high: float, warp: Callable[[Float], Float] = _identity) -> Float:
+    """Clip to [low, high], warp, and rescale to [0, 1]."""
+    inside = np.clip(np.asarray(x, dtype=np.float64), low, high)
+    start, stop = warp(np.array([low, high]))
+    if not start < stop:  # ends so close that the warp cannot tell them apart
+        return to_unit(inside, low, high)
+    return np.asarray(np.clip((warp(inside) - start) / (stop - start), 0.0, 1.0))
+
+
+def from_unit(
+    u: npt.ArrayLike,
+    low: float,
+    high: float,
+    warp: Callable[[Float], Float] = _identity,
+    unwarp: Callable[[Float], Float] = _identity,
+) -> Float:
+    """Invert `to_unit`, with `low` and `high` returned exactly at 0 and 1."""
+    inside = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
+    start, stop = warp(np.array([low, high]))
+    if not start < stop:
+        return from_unit(inside, low, high)
+    x = np.clip(unwarp(start + inside * (stop - start)), low, high)
+    return np.where(inside == 0, low, np.where(inside == 1, high, x))
+
+
+def unit_slope(
+    x: npt.ArrayLike,
+    low: float,
+    high: float,
+    warp: Callable[[Float], Float] = _identity,
+    slope: Callable[[Float], Float] = np.ones_like,
+) -> Float:
+    """The derivative of `to_unit`, where `slope` is that of `warp`; 0 beyond the ends."""
+    x = np.asarray(x, dtype=np.float64)
+    with np.errstate(all="ignore"):  # a logarithm has no slope below 0, and the result does not use it
+        start, stop = warp(np.array([low, high]))
+        return np.where((x >= low) & (x <= high), slope(x) / (stop - start), 0.0)
+
+
+def learn_range(values: Float, low: float | None, high: float | None) -> tuple[float, float]:
+    smallest, largest = float(values[0]), float(values[-1])
+    if low is not None and low > largest:
+        raise ValueError(f"low must be at most the largest value, {largest}, got {low}; leave it out")
+    if high is not None and high < smallest:
+        raise ValueError(f"high must be at least the smallest value, {smallest}, got {high}; leave it out")
+    start, stop = smallest if low is None else low, largest if high is None else high
+    if start < stop:
+        return start, stop
+    return (start, just_above(start)) if high is None else (-just_above(-stop), stop)
+
+
+def just_above(value: float) -> float:
+    return float(np.nextafter(value, np.inf))
+
+
+def check_range(low: float | None, high: float | None) -> None:
+    for name, end in (("low", low), ("high", high)):
+        if end is not None and not abs(end) <= LIMIT:
+            raise ValueError(f"{name} must lie between -{LIMIT} and {LIMIT}, got {end}")
+    if low is not None and high is not None and not low < high:
+        raise ValueError(f"low must be less than high, got low={low} and high={high}")
+
+
+# What transforms share as specifications: plain values in their fields, and values that `fit` fills in.
+
+T = TypeVar("T")
+
+
+def fitted_value(owner: object, value: T | None) -> T:
+    if value is None:
+        raise ValueError(f"{type(owner).__name__} is not fitted; call fit first")
+    return value
+
+
+def check_share(name: str, share: float) -> None:
+    if not 0 < share <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
+
+
+def make_plain(spec: Any) -> None:
+    """Convert arrays, lists and NumPy numbers in the fields to tuples and Python numbers."""
+    for field in fields(spec):
+        object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if type(value) is tuple and set(map(type, value)) == {float}:  # such as thousands of knots
+        return value
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+# MinMax, Log and ArcsinhSquare: a range of raw values, warped by a formula and scaled to [0, 1].
+
 
 # Logarithms, exponentials and the like with the same bits on every processor.
 #
@@ -213,3 +373,132 @@ def _learn_shift(smallest: float) -> float:
         return 0.0
     # 1 - min rounds to -min for huge values, and the logarithm of 0 must not be reached.
     return float(max(1 - smallest, np.nextafter(-smallest, np.inf)))
+
+
+# Quantile: the empirical CDF of a column as a transform.
+
+
+_LIGHTEST = 1e-12  # each value counts for at least this share of the rows, so that ranks differ as floats
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """The empirical CDF: piecewise linear through the mid-ranks, stretched to run from 0 to 1.
+
+    A mid-rank is the share of the rows below a value plus half the share at the value. Values less
+    than 1e-300 apart count as one.
+
+    Parameters
+    ----------
+    knots
+        The most values to keep: at evenly spaced ranks, with both ends and, as far as they fit, the values that
+        have more than 1 / knots of the rows. A column with no more distinct values keeps them all.
+    atom_share
+        The largest part of the ranks left to a single value, however many rows it holds. Otherwise a
+        value with 60 % of the rows would leave as much of [0, 1] without data.
+    x, u
+        The knots, learned: strictly increasing raw values and their images, from 0 to 1.
+
+    Examples
+    --------
+    >>> t = Quantile().fit(np.array([1.0, 2.0, 2.0, 2.0, 100.0]))
+    >>> t.x, t.u
+    ((1.0, 2.0, 100.0), (0.0, 0.5, 1.0))
+    >>> t([1.5, 51.0]), t.inverse(0.5)
+    (array([0.25, 0.75]), array(2.))
+    """
+
+    knots: int = 1000
+    atom_share: float = 1.0
+    x: tuple[float, ...] = ()
+    u: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        if not isinstance(self.knots, int) or self.knots < 2:
+            raise ValueError(f"knots must be an integer of at least 2, got {self.knots!r}")
+        check_share("atom_share", self.atom_share)
+        if len(self.x) != len(self.u):
+            raise ValueError(f"x and u must have the same length, got {len(self.x)} and {len(self.u)}")
+        if self.x and not _is_knots(self.x, self.u):
+            raise ValueError("x and u must increase strictly, u from 0 to 1; leave both out to learn them")
+
+    def fit(self, x: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Quantile:
+        values, weights = _merge_neighbors(*distinct_points(x, weight))
+        if self.x:
+            return self
+        if len(values) == 1:
+            return replace(self, x=(values[0], just_above(values[0])), u=(0.0, 1.0))
+        share = _cap_shares(weights / weights.sum(), self.atom_share)
+        ranks = mid_ranks(np.maximum(share, _LIGHTEST))
+        kept = _choose_knots(ranks, share, self.knots)
+        unit = to_unit(ranks[kept], ranks[0], ranks[-1])
+        return replace(self, x=tuple(values[kept].tolist()), u=tuple(unit.tolist()))
+
+    def __call__(self, x: npt.ArrayLike) -> Float:
+        x = np.asarray(x, dtype=np.float64)
+        return self._interpolation(np.ascontiguousarray(x.reshape(-1))).reshape(x.shape)
+
+    def inverse(self, u: npt.ArrayLike) -> Float:
+        raw, unit = self._arrays
+        found = np.interp(np.asarray(u, dtype=np.float64), unit, raw)
+        return np.asarray(np.clip(found, raw[0], raw[-1]))
+
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx; 0 beyond the ends."""
+        x = np.asarray(x, dtype=np.float64)
+        knots, u = self._arrays
+        piece = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+        with np.errstate(all="ignore"):  # knots may be as close as two numbers can be
+            return np.where((x >= knots[0]) & (x <= knots[-1]), (np.diff(u) / np.diff(knots))[piece], 0.0)
+
+    @cached_property
+    def _arrays(self) -> tuple[Float, Float]:
+        return np.array(fitted_value(self, self.x or None)), np.array(self.u)
+
+    @cached_property
+    def _interpolation(self) -> Interpolation:
+        return Interpolation(*self._arrays)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, without what is derived from them on demand."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _merge_neighbors(values: Float, weights: Float) -> tuple[Float, Float]:
+    """Count neighbors less than 1e-300 apart as one: the slope between them would overflow."""
+    first = np.concatenate(([True], np.diff(values) >= SMALLEST))
+    return values[first], np.add.reduceat(weights, np.flatnonzero(first))
+
+
+def _cap_shares(share: Float, cap: float) -> Float:
+    """Lower the largest weights to a level of `cap` times the sum that is left.
+
+    With the k largest at that level, level = cap (rest + k level). If there are too few values for
+    the cap, all get the same weight.
+    """
+    ordered = np.sort(share)[::-1]
+    k, rest, level = 0, float(share.sum()), cap
+    while ordered[k] > level:
+        rest -= float(ordered[k])
+        k += 1
+        if k == len(ordered) or k * cap > 1 - 1e-9:
+            return np.full(len(share), ordered[-1])
+        level = cap * rest / (1 - k * cap)
+    return np.minimum(share, level)
+
+
+def _choose_knots(ranks: Float, share: Float, knots: int) -> IndexArray:
+    """Indices of the atoms and of the points nearest to evenly spaced ranks."""
+    if len(ranks) <= knots:
+        return np.arange(len(ranks))
+    heaviest = np.argsort(-share, kind="stable")[: knots - 2]
+    atoms = heaviest[share[heaviest] > 1 / knots]
+    grid = np.linspace(ranks[0], ranks[-1], knots - len(atoms))
+    after = np.clip(np.searchsorted(ranks, grid), 1, len(ranks) - 1)
+    nearest = np.where(grid - ranks[after - 1] < ranks[after] - grid, after - 1, after)
+    return np.union1d(atoms, nearest)
+
+
+def _is_knots(x: tuple[float, ...], u: tuple[float, ...]) -> bool:
+    return (u[0], u[-1]) == (0.0, 1.0) and bool((np.diff(x) > 0).all() and (np.diff(u) > 0).all())

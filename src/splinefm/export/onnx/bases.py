@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import Int64Array
-from splinefm.encode.bases.basis import BASES, step_cuts
-from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
-from splinefm.encode.bases.polynomials import PolynomialWindow, spline_window
-from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.bases import (
+    BASES,
+    BSpline,
+    Fourier,
+    MultiResolution,
+    Polynomial,
+    PolynomialWindow,
+    Powers,
+    spline_window,
+    step_cuts,
+)
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.transforms.pieces import raw_edges
+from splinefm.encode.transforms.transform import raw_edges
 from splinefm.export.onnx.transforms import count_up_to, no_counterpart, to_unit
 
 if TYPE_CHECKING:

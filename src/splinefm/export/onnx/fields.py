@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from splinefm._arrays import Array
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.cross import MULTIPLIERS, PRIME, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.spelling import other_spellings
 from splinefm.export.onnx.bases import GraphWindow, graph_windows

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from splinefm._arrays import Array
 from splinefm._checks import check_fitted
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.columns import one_array

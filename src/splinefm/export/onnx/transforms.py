@@ -1,7 +1,7 @@
 """Transforms in ONNX graphs, and parts of dates.
 
 Everything up to the weights is in double precision: a timestamp has more digits than a float. Transforms that are
-linear on pieces are written as they are described (`splinefm.encode.transforms.pieces`). Logarithms, arcsinh and CDFs
+linear on pieces are written as `transform_pieces` describes them. Logarithms, arcsinh and CDFs
 are written as operators, because they are exact where the cubics of that description are within 1e-9. ONNX Runtime has
 no double version of some functions (erf, atan), and ONNX has no operator at all for others (the CDFs of the gamma and
 the beta distribution): these are polynomials on pieces, with an error in u below 1e-11 (below 1e-8 for extreme shapes,
@@ -20,12 +20,9 @@ from splinefm._arrays import FloatArray
 from splinefm._wording import as_bins
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.dates import DAY, Part
-from splinefm.encode.transforms.bestfit import BestFitCDF
-from splinefm.encode.transforms.families import DOMAIN, find_family
-from splinefm.encode.transforms.pieces import Pieces, transform_pieces
-from splinefm.encode.transforms.quantile import Quantile
-from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax, arcsinh_square
-from splinefm.encode.transforms.transform import TRANSFORMS
+from splinefm.encode.transforms.bestfit import DOMAIN, BestFitCDF, find_family
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax, Quantile, arcsinh_square
+from splinefm.encode.transforms.transform import TRANSFORMS, Pieces, transform_pieces
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Sources
 from splinefm.serve.api.state import State
 from splinefm.serve.arms.loaded import Loaded, usual_row
 from splinefm.serve.http.messages import Response, json_response

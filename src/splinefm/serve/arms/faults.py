@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.readers import one_value
+from splinefm.encode.plans import one_value
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.serve.arms.loaded import Loaded
 from splinefm.train.fitted import Fitted

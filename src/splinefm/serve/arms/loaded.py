@@ -14,7 +14,7 @@ from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
-from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.dates import as_written

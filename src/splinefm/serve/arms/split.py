@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
-from splinefm.encode.readers import name_of
+from splinefm.encode.plans import name_of
 
 _SALT = b"splinefm arms"
 

@@ -2,7 +2,7 @@
 //
 // T is linear or a cubic in each piece between its knots and constant beyond them. In each segment of u, the functions
 // of a window that are not zero are polynomials of the position inside the segment, from -1 to 1. This is the
-// description that the compiled scorer reads, too: see splinefm.encode.fields.description.
+// description that the compiled scorer reads, too: see `describe_numerical` of splinefm.encode.fields.numerical.
 
 /** How many of the first `n` increasing numbers after `from` are at most x. */
 export function countAtMost(x, numbers, from, n) {

@@ -1,1 +1,0 @@
-"""Function bases on [0, 1], their splines and polynomials."""
