@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -28,20 +29,13 @@ if TYPE_CHECKING:
     from splinefm.train.losses import Loss
 
 MAX_REMARKS, SHOWN_SETTINGS = 5, 5
-_MODEL, _TRAINING = "Model", "Training"
 
 ModelName = Literal["ffm", "fm", "fwfm", "fmfm", "fefm", "low-rank-fwfm", "higher-order-fm"]
 LossName = Literal["auto", "logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
-_LOSSES = (
-    "Loss to minimize. logistic: two classes, or shares; softmax: more classes; squared: numbers; poisson: counts; "
-    "gamma: positive, skewed amounts; tweedie: such amounts with zeros; quantile: see --quantile; huber: numbers with "
-    "outliers; auto: logistic if the target has two values, softmax if it is text, squared otherwise."
-)
 _LOSS_OF_PARAMETER = {"quantile": "quantile", "power": "tweedie", "delta": "huber"}
 
 
-def _option(text: str, panel: str | None = None, metavar: str | None = None) -> Any:
-    return typer.Option(help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
+_model, _training = partial(opt.option, panel="Model"), partial(opt.option, panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,116 +45,76 @@ class TrainingOptions:
     data: opt.Data
     target: Annotated[str, opt.column_option("Column to predict.", show_default=False)]
     out: Annotated[Path, opt.out_option("Model file to write, such as model.sfm.")]
-    schema: Annotated[
-        Path | None,
-        _option("Schema file, see 'splinefm schema'. By default the schema is inferred from the data.", None, "FILE"),
-    ] = None
+    schema: Path | None = opt.option(
+        "Schema file, see 'splinefm schema'. By default the schema is inferred from the data.", metavar="FILE"
+    )
     ignore: opt.Ignore = None
     weight: opt.Weight = None
-    validation: Annotated[
-        str | None,
-        _option(
-            "Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
-            None,
-            "SHARE|FILE",
-        ),
-    ] = None
-    crosses: Annotated[
-        str | None,
-        _option(
-            "Look for crosses that lower the loss of held-out rows: up to three of columns and two of values that "
-            "recur if the schema is inferred (auto, the default), none, or up to N of any columns.",
-            None,
-            "auto|none|N",
-        ),
-    ] = None
+    validation: str | None = opt.option(
+        "Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
+        metavar="SHARE|FILE",
+    )
+    crosses: str | None = opt.option(
+        "Look for crosses that lower the loss of held-out rows: up to three of columns and two of values that recur if "
+        "the schema is inferred (auto, the default), none, or up to N of any columns.",
+        metavar="auto|none|N",
+    )
     sep: opt.Sep = None
-    model: Annotated[
-        ModelName | None,
-        typer.Option(
-            help="Model. Default: the search decides; without one, fwfm with k = 16 and third = 16, fm beyond 256 "
-            "fields.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
-    k: Annotated[
-        int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
-    ] = None
-    rank: Annotated[int | None, opt.count_option("Rank of the field weights of low-rank-fwfm.", _MODEL)] = None
-    order: Annotated[
-        int | None, opt.count_option("Maximum number of fields in one product of higher-order-fm.", _MODEL, least=2)
-    ] = None
-    third: Annotated[
-        int | None,
-        opt.count_option(
-            "Length of the vectors of fwfm for products of three fields. Default: 16, or none with --model fwfm.",
-            _MODEL,
-            least=0,
-        ),
-    ] = None
-    loss: Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)] = "auto"
-    quantile: Annotated[
-        float | None, opt.amount_option("Quantile to predict, with --loss quantile. Default: 0.5, the median.", _MODEL)
-    ] = None
-    power: Annotated[
-        float | None,
-        opt.amount_option("Power of the mean that the variance follows, with --loss tweedie. Default: 1.5.", _MODEL),
-    ] = None
-    delta: Annotated[
-        float | None,
-        opt.amount_option(
-            "Distance from which --loss huber is linear, in the unit of the target. Default: from the data.", _MODEL
-        ),
-    ] = None
-    epochs: Annotated[
-        int | None,
-        opt.count_option(
-            "Maximum number of passes over the data. Default: 30, fewer beyond 1,000,000 rows.", _TRAINING
-        ),
-    ] = None
-    patience: Annotated[
-        int | None,
-        opt.count_option(
-            "Stop after this many epochs without a better validation loss. Default: a fifth of --epochs, at least 4.",
-            _TRAINING,
-        ),
-    ] = None
-    batch_size: Annotated[int | None, opt.count_option("Rows per step.", _TRAINING)] = None
-    learning_rate: Annotated[float | None, opt.amount_option("Peak learning rate.", _TRAINING)] = None
-    schedule: Annotated[
-        Literal["cosine", "constant"] | None,
-        _option("Learning rate schedule. Default: cosine, which warms up and then decays.", _TRAINING),
-    ] = None
-    l2: Annotated[float | None, opt.amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")] = None
-    smoothness: Annotated[float | None, opt.amount_option("Penalty on the roughness of curves.", _TRAINING)] = None
-    effort: Annotated[
-        Literal["fast", "default", "best"],
-        typer.Option(
-            help="How much to search for settings that are not given: bases, penalties, the model, crosses.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = "default"
-    time_limit: Annotated[
-        float | None, _option("Seconds after which the fit ends with the best model so far.", _TRAINING)
-    ] = None
-    members: Annotated[
-        int | None,
-        opt.count_option("Train this many models and average their scores. Default: the search decides.", _TRAINING),
-    ] = None
-    seed: Annotated[
-        int | None, opt.count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)
-    ] = None
+    model: ModelName | None = _model(
+        "Model. Default: the search decides; without one, fwfm with k = 16 and third = 16, fm beyond 256 fields."
+    )
+    k: int | None = _model("Length of the vectors.", "--k", **opt.COUNT)
+    rank: int | None = _model("Rank of the field weights of low-rank-fwfm.", **opt.COUNT)
+    order: int | None = _model("Maximum number of fields in one product of higher-order-fm.", metavar="N", min=2)
+    third: int | None = _model(
+        "Length of the vectors of fwfm for products of three fields. Default: 16, or none with --model fwfm.",
+        metavar="N",
+        min=0,
+    )
+    loss: LossName = _model(
+        "Loss to minimize. logistic: two classes, or shares; softmax: more classes; squared: numbers; poisson: counts; "
+        "gamma: positive, skewed amounts; tweedie: such amounts with zeros; quantile: see --quantile; huber: numbers "
+        "with outliers; auto: logistic if the target has two values, softmax if it is text, squared otherwise.",
+        default="auto",
+    )
+    quantile: float | None = _model(
+        "Quantile to predict, with --loss quantile. Default: 0.5, the median.", **opt.AMOUNT
+    )
+    power: float | None = _model(
+        "Power of the mean that the variance follows, with --loss tweedie. Default: 1.5.", **opt.AMOUNT
+    )
+    delta: float | None = _model(
+        "Distance from which --loss huber is linear, in the unit of the target. Default: from the data.", **opt.AMOUNT
+    )
+    epochs: int | None = _training(
+        "Maximum number of passes over the data. Default: 30, fewer beyond 1,000,000 rows.", **opt.COUNT
+    )
+    patience: int | None = _training(
+        "Stop after this many epochs without a better validation loss. Default: a fifth of --epochs, at least 4.",
+        **opt.COUNT,
+    )
+    batch_size: int | None = _training("Rows per step.", **opt.COUNT)
+    learning_rate: float | None = _training("Peak learning rate.", **opt.AMOUNT)
+    schedule: Literal["cosine", "constant"] | None = _training(
+        "Learning rate schedule. Default: cosine, which warms up and then decays."
+    )
+    l2: float | None = _training("L2 penalty on weights and vectors.", "--l2", **opt.AMOUNT)
+    smoothness: float | None = _training("Penalty on the roughness of curves.", **opt.AMOUNT)
+    effort: Literal["fast", "default", "best"] = _training(
+        "How much to search for settings that are not given: bases, penalties, the model, crosses.", default="default"
+    )
+    time_limit: float | None = _training("Seconds after which the fit ends with the best model so far.")
+    members: int | None = _training(
+        "Train this many models and average their scores. Default: the search decides.", **opt.COUNT
+    )
+    seed: int | None = _training("Random seed. The same seed gives the same model.", metavar="N", min=0)
     threads: opt.Threads = None
-    engine: Annotated[
-        Literal["cpu", "torch"] | None,
-        _option("What computes the steps of training: the compiled loops, or PyTorch. Default: cpu.", _TRAINING),
-    ] = None
-    device: Annotated[
-        str | None,
-        _option(
-            "Device of --engine torch, such as cuda, cuda:1 or cpu. Default: cuda if there is one.", _TRAINING, "NAME"
-        ),
-    ] = None
+    engine: Literal["cpu", "torch"] | None = _training(
+        "What computes the steps of training: the compiled loops, or PyTorch. Default: cpu."
+    )
+    device: str | None = _training(
+        "Device of --engine torch, such as cuda, cuda:1 or cpu. Default: cuda if there is one.", metavar="NAME"
+    )
 
     def check(self, command: str) -> None:
         """Raise for wrong usage: data that cannot be read twice, or an option of another model."""
@@ -227,31 +181,20 @@ class TrainingOptions:
 class FitOptions(TrainingOptions):
     """The options of `fit`."""
 
-    balanced: Annotated[
-        bool,
-        typer.Option(
-            "--balanced",
-            help="Give all classes the same total weight. Predicted probabilities then no longer match their rates.",
-        ),
-    ] = False
-    cross: Annotated[
-        list[str] | None,
-        _option(
-            "Add a cross of two or three columns, which act together. Repeat it for more. A name with a comma has "
-            "quotes as in CSV: '\"price, net\",city'.",
-            None,
-            "A,B",
-        ),
-    ] = None
-    average: Annotated[
-        bool | None,
-        typer.Option(
-            "--average/--no-average",
-            help="Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
-            show_default=False,
-            rich_help_panel=_TRAINING,
-        ),
-    ] = None
+    balanced: bool = opt.option(
+        "Give all classes the same total weight. Predicted probabilities then no longer match their rates.",
+        "--balanced",
+        default=False,
+    )
+    cross: list[str] | None = opt.option(
+        "Add a cross of two or three columns, which act together. Repeat it for more. A name with a comma has quotes "
+        "as in CSV: '\"price, net\",city'.",
+        metavar="A,B",
+    )
+    average: bool | None = _training(
+        "Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
+        "--average/--no-average",
+    )
 
 
 @opt.with_option_groups

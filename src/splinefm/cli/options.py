@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -52,6 +53,16 @@ def share_or_file(text: str | None) -> float | str | None:
     return share
 
 
+COUNT: dict[str, Any] = {"metavar": "N", "min": 1}
+AMOUNT: dict[str, Any] = {"metavar": "NUMBER", "min": 0.0}
+
+
+def option(text: str, *names: str, default: Any = None, panel: str | None = None, **settings: Any) -> Any:
+    """A field of a dataclass of options, see `with_option_groups`."""
+    shown = typer.Option(*names, help=text, rich_help_panel=panel, show_default=default is not None, **settings)
+    return dataclasses.field(default=default, metadata={"option": shown})
+
+
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of each dataclass that a command takes as options of the command line.
 
@@ -67,9 +78,12 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
         groups[parameter.name] = group
         hints = get_type_hints(group, include_extras=True)
         for field in fields(group):
+            hint: Any = hints[field.name]
+            if "option" in field.metadata:
+                hint = Annotated[hint, field.metadata["option"]]
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hint))
 
     @functools.wraps(command)
     def call(**values: Any) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from splinefm.cli.failures import USER_ERROR, user_message
-from splinefm.cli.options import amount_option, count_option
+from splinefm.cli.options import AMOUNT, COUNT, option
 from splinefm.cli.output import say
 
 if TYPE_CHECKING:
@@ -23,60 +24,46 @@ _PANEL = r"Several processes and machines (splinefm\[distributed])"  # or Rich t
 _PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
 
 
-def _flag(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, rich_help_panel=_PANEL)
+_option = partial(option, panel=_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
     """Options for several processes."""
 
-    processes: Annotated[
-        int | None, count_option("Number of processes to train on, which share the tables. Parquet files only.", _PANEL)
-    ] = None
-    max_restarts: Annotated[
-        int,
-        count_option(
-            "With --processes: how often to start again from the last checkpoint if a process dies.", _PANEL, least=0
-        ),
-    ] = 0
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="With --processes: where to write checkpoints, on a disk that all machines share. It is kept. By "
-            "default, OUT with .checkpoints, removed at the end.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    checkpoint_minutes: Annotated[
-        float, amount_option("With --processes: minutes between two checkpoints.", _PANEL, "--checkpoint-minutes")
-    ] = 10.0
-    resume: Annotated[
-        bool,
-        _flag(
-            "--resume",
-            "With --processes: continue from the last checkpoint, if there is one, with any number of processes.",
-        ),
-    ] = False
-    sharded_out: Annotated[
-        bool,
-        _flag(
-            "--sharded-out", "With --processes: write a folder of parts, for tables that no machine holds as a whole."
-        ),
-    ] = False
-    table_optimizer: Annotated[
-        Literal["adagrad", "rowwise-adagrad", "adam"],
-        _flag(
-            "--table-optimizer",
-            "With --processes: optimizer of large tables. rowwise-adagrad takes half the memory; adam is for GPUs.",
-        ),
-    ] = "adagrad"
-    timeout: Annotated[
-        float, amount_option("With --processes: seconds to wait for another process before giving up.", _PANEL)
-    ] = 1800.0
-    as_process: Annotated[bool, typer.Option("--as-process", hidden=True)] = False
+    processes: int | None = _option(
+        "Number of processes to train on, which share the tables. Parquet files only.", **COUNT
+    )
+    max_restarts: int = _option(
+        "With --processes: how often to start again from the last checkpoint if a process dies.",
+        default=0,
+        metavar="N",
+        min=0,
+    )
+    checkpoints: Path | None = _option(
+        "With --processes: where to write checkpoints, on a disk that all machines share. It is kept. By default, OUT "
+        "with .checkpoints, removed at the end.",
+        metavar="FOLDER",
+    )
+    checkpoint_minutes: float = _option("With --processes: minutes between two checkpoints.", default=10.0, **AMOUNT)
+    resume: bool = _option(
+        "With --processes: continue from the last checkpoint, if there is one, with any number of processes.",
+        "--resume",
+        default=False,
+    )
+    sharded_out: bool = _option(
+        "With --processes: write a folder of parts, for tables that no machine holds as a whole.",
+        "--sharded-out",
+        default=False,
+    )
+    table_optimizer: Literal["adagrad", "rowwise-adagrad", "adam"] = _option(
+        "With --processes: optimizer of large tables. rowwise-adagrad takes half the memory; adam is for GPUs.",
+        default="adagrad",
+    )
+    timeout: float = _option(
+        "With --processes: seconds to wait for another process before giving up.", default=1800.0, **AMOUNT
+    )
+    as_process: bool = _option("", "--as-process", default=False, hidden=True)
 
     def settings(self, out: Path, sharded: bool | None = None) -> JobSettings:
         """The settings of this process; one that is started again continues by itself."""

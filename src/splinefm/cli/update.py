@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from splinefm.update.files import UpdateReport
     from splinefm.update.guard import Guard, UpdateRefused
 
-_GUARD = "Guard"
+_guard = partial(opt.option, panel="Guard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,31 +44,24 @@ class UpdateOptions:
         str | None,
         opt.column_option("Column with the true values. Optional if all other columns are fields of the model."),
     ] = None
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Model file to write. By default, MODEL is replaced.")
-    ] = None
+    out: Path | None = opt.option("Model file to write. By default, MODEL is replaced.", metavar="FILE")
     weight: opt.Weight = None
-    validation: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE|FILE",
-            help="Rows that judge the update: a share of the new rows, which are learned last (0: all of them, after "
-            "they were learned), or a file, such as the rows of earlier hours.",
-            rich_help_panel=_GUARD,
-        ),
-    ] = "0.1"
-    max_loss_increase: Annotated[
-        float, opt.amount_option("Refuse an update that raises the loss of those rows by more than this share.", _GUARD)
-    ] = 0.02
-    max_calibration_error: Annotated[
-        float,
-        opt.amount_option(
-            "Refuse an update if predicted / measured of the new rows before it, or of those rows after it, is beyond "
-            "1 + this, or below 1 / (1 + this).",
-            _GUARD,
-        ),
-    ] = 0.5
-    no_guard: Annotated[bool, typer.Option("--no-guard", help="Accept every update.", rich_help_panel=_GUARD)] = False
+    validation: str = _guard(
+        "Rows that judge the update: a share of the new rows, which are learned last (0: all of them, after they were "
+        "learned), or a file, such as the rows of earlier hours.",
+        default="0.1",
+        metavar="SHARE|FILE",
+    )
+    max_loss_increase: float = _guard(
+        "Refuse an update that raises the loss of those rows by more than this share.", default=0.02, **opt.AMOUNT
+    )
+    max_calibration_error: float = _guard(
+        "Refuse an update if predicted / measured of the new rows before it, or of those rows after it, is beyond 1 + "
+        "this, or below 1 / (1 + this).",
+        default=0.5,
+        **opt.AMOUNT,
+    )
+    no_guard: bool = _guard("Accept every update.", "--no-guard", default=False)
     sep: opt.Sep = None
     threads: opt.Threads = None
 
