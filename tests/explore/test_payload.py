@@ -71,11 +71,13 @@ def test_infinite_special_values_and_edges_are_kept():
 def test_columns_say_how_the_data_are_spread():
     rng = np.random.default_rng(0)
     table = visits_table(rng)
-    payload = make_payload(random_fitted(sf.FwFM(k=4), visits_schema(sf.BSpline(5)), table), table)
+    table["recency"][:7] = np.nan
+    fitted = random_fitted(sf.FwFM(k=4), visits_schema(sf.BSpline(5)), table)
+    payload = make_payload(fitted, table)
     recency, _, country, tags, _ = payload.data["columns"]
-    assert sum(recency["density"]["counts"]) + sum(recency["density"]["tokens"]) == 300
-    assert recency["low"] == pytest.approx(table["recency"].min())
-    assert recency["high"] == pytest.approx(table["recency"].max())
+    assert sum(recency["token_rows"]) == 7
+    assert recency["low"] == pytest.approx(np.nanmin(table["recency"]))
+    assert recency["high"] == pytest.approx(np.nanmax(table["recency"]))
     assert len(recency["knots"]) == 6
     assert len(recency["starvation"]) == recency["basis"]["functions"] == 8
     assert sum(country["counts"]) == 300

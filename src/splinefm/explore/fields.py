@@ -149,7 +149,6 @@ def describe_shapes(item: object) -> dict[str, Any] | None:
 
 # Columns as a page shows them: ranges, knots, density, transform, basis, starvation, categories.
 
-DENSITY_BINS = 60
 _STEPS = 512  # of a transform that has no pieces
 
 
@@ -207,9 +206,8 @@ def describe_numerical(
             "powers": pieces[1].shape[1],
         },
         "basis": {"name": type(item.basis).__name__, "text": repr(item.basis), "functions": sum(item.basis.sizes)},
-        "steps": steps,
         "knots": [json_number(value) for value in (item.bin_edges() if steps else _knots(item))],
-        "density": _density(item, x),
+        "token_rows": _token_rows(item, x),
         "is_integer": bool(len(x)) and bool(np.all(np.isnan(x) | (x == np.round(x)))),
         "starvation": _starvation(shares, item.name),
     }
@@ -228,19 +226,14 @@ def _knots(item: Numerical) -> FloatArray:
     return np.zeros(0) if breaks is None else np.unique(np.asarray(item.fitted_transform.inverse(breaks), np.float64))
 
 
-def _density(item: Numerical, x: FloatArray) -> dict[str, Any]:
-    """Rows in equal parts of u, and of each token; infinite numbers have tokens."""
+def _token_rows(item: Numerical, x: FloatArray) -> list[int]:
+    """Rows with each special value, and with missing ones."""
     token = item.tokens(x)
-    token = np.full(len(x), ORDINARY, np.int32) if token is None else token
-    edges = np.linspace(0.0, 1.0, DENSITY_BINS + 1)
-    counts, _ = np.histogram(item.fitted_transform(x[token == ORDINARY]), edges)
-    tokens = np.bincount(token[token != ORDINARY], minlength=item.n_tokens)
-    return {
-        "u": edges.tolist(),
-        "x": [json_number(value) for value in np.asarray(item.fitted_transform.inverse(edges))],
-        "counts": counts.tolist(),
-        "tokens": tokens.tolist(),
-    }
+    return (
+        [0] * item.n_tokens
+        if token is None
+        else np.bincount(token[token != ORDINARY], minlength=item.n_tokens).tolist()
+    )
 
 
 def _starvation(shares: BasisStarvation, name: str) -> list[dict[str, Any]]:

@@ -23,7 +23,6 @@ from splinefm.inspect.rows import read_rows, spaced_rows
 from splinefm.inspect.shapley import Background
 from splinefm.inspect.terms import TripleMoments, has_closed_form
 from splinefm.model.family.parameters import by_output, each_output
-from splinefm.store.description import describe_validation, predicted_thing
 from splinefm.train.fitted import Fitted
 
 # Items that a page ranks for a context.
@@ -321,7 +320,6 @@ def make_payload(
         "fields": fields,
         "model": describe_formula(fitted, _features(fitted, kept), buffers),
         "loss": describe_loss(fitted),
-        "predicts": predicted_thing(fitted),
         "cut": {
             item.name: [len(k.members), k.total]
             for item, k in zip(fitted.encoder.fields, kept, strict=True)
@@ -330,7 +328,6 @@ def make_payload(
         "rows": describe_rows(fitted, sources, rows, target, weight, buffers),
         "items": describe_items(sources, items, buffers),
         "explain": describe_explanations(fitted, rows, buffers, threads) if explain else {"reason": NOT_ASKED},
-        "training": _training(fitted),
     }
     return Payload.of(data, buffers)
 
@@ -364,23 +361,6 @@ def _decoded(table: pa.Table) -> pa.Table:
 def _features(fitted: Fitted, kept: list[KeptFeatures]) -> IndexArray:
     firsts = fitted.encoder.layout.feature_ptr[:-1]
     return np.concatenate([first + part.features for first, part in zip(firsts, kept, strict=True)])
-
-
-def _training(fitted: Fitted) -> dict[str, Any]:
-    """How the model was trained, and its losses by epoch."""
-    history = [
-        {"epoch": epoch.epoch, "run": epoch.run, "train": epoch.train_loss, "validation": epoch.validation_loss}
-        for epoch in fitted.history
-    ]
-    n_crosses = len(fitted.encoder.crosses)
-    return describe_validation(fitted) | {
-        "rows": fitted.encoder.n_rows,
-        "fields": len(fitted.encoder.fields),
-        "crosses": n_crosses,
-        "features": fitted.encoder.layout.n_features,
-        "parameters": sum(values.size for values in fitted.params.values()),
-        "history": history,
-    }
 
 
 def _finite(value: Any) -> Any:

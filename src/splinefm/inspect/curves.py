@@ -44,9 +44,27 @@ def segment_words(intercept: Any, loss: Loss) -> str:
     return f"{f'{len(intercept):,} segments' if several else f'intercept {intercept:.5g}'}, {loss} loss"
 
 
+class _Family:
+    """The view of one segment, or of several along the first axis of its arrays."""
+
+    intercept: Any
+
+    def __len__(self) -> int:
+        """Number of segments of a family."""
+        self._check_family()
+        return len(self.intercept)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _check_family(self) -> None:
+        if not np.ndim(self.intercept):
+            raise TypeError(f"this is the {type(self).__name__} of one segment; sf.segments makes several")
+
+
 @dataclass(frozen=True, eq=False)
-class _View:
-    """What curves and bars share: an effect per feature of the field, for one segment or for several."""
+class _View(_Family):
+    """What curves and bars share: an effect per feature of the field."""
 
     field: Any
     effects: FloatArray
@@ -76,14 +94,6 @@ class _View:
             effects = _effects_at(self.field, self.effects, values)
             scores = effects + _more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
         return self.loss.predict(scores) if link else scores
-
-    def __len__(self) -> int:
-        """Number of segments of a family."""
-        self._check_family()
-        return len(self.effects)
-
-    def __bool__(self) -> bool:
-        return True
 
     def __getitem__(self, number: Any) -> Self:
         """The view of one segment of a family, or of some of them."""
@@ -120,10 +130,6 @@ class _View:
 
     def _token_names(self) -> list[str]:
         raise NotImplementedError
-
-    def _check_family(self) -> None:
-        if self.effects.ndim == 1:
-            raise TypeError(f"this is the {type(self).__name__} of one segment; sf.segments makes several")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -368,7 +374,7 @@ class Bars(_View):
 
 
 @dataclass(frozen=True, eq=False)
-class Surface:
+class Surface(_Family):
     """The score along two fields: β + Σ_i a_i A_i + Σ_j b_j B_j + Σ_ij C_ij A_i B_j; made by `segment`.
 
     A_i and B_j are the basis functions of the two fields (indicators, for a categorical field).
@@ -440,14 +446,6 @@ class Surface:
             scores = scores + _more_axes(part, at, at + n_axes)
         return self.loss.predict(scores) if link else np.asarray(scores)
 
-    def __len__(self) -> int:
-        """Number of segments of a family."""
-        self._check_family()
-        return len(self.scales)
-
-    def __bool__(self) -> bool:
-        return True
-
     def __getitem__(self, number: Any) -> Surface:
         """The surface of one segment of a family, or of some of them."""
         self._check_family()
@@ -515,10 +513,6 @@ class Surface:
                 f"the surface is a sum of products of {names}, not of pairs of basis functions of two fields: "
                 "call it on values"
             )
-
-    def _check_family(self) -> None:
-        if self.scales.ndim == 1:
-            raise TypeError("this is the Surface of one segment; sf.segments makes several")
 
 
 def _first_feature(item: Single) -> int:

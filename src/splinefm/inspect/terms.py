@@ -197,33 +197,39 @@ def pair_slope(fitted: Fitted, Z: npt.NDArray[np.floating], f: int) -> FloatArra
 def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
     """a_f of all rows, shape (n, fields)."""
     none = np.zeros(size(fitted))
-    terms = _terms(fitted, slots.layout, none, none, threads)
-    out = np.empty((len(slots), len(none)))
-    for rows in _blocks(len(slots), CALL_ROWS):
-        terms.inner(*_arrays(slots, rows), np.zeros(len(none)), out[rows])
-    return out
+    return _row_terms("inner", fitted, slots, none, none, np.zeros(len(none)), len(none), threads)
 
 
 def field_terms(
     fitted: Fitted, slots: Slots, center: FloatArray, slope: FloatArray, offset: FloatArray, threads: int | None
 ) -> FloatArray:
     """a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e - offset_f of all rows, shape (n, fields)."""
-    terms = _terms(fitted, slots.layout, center, slope, threads)
-    out = np.empty((len(slots), len(center)))
-    for rows in _blocks(len(slots), CALL_ROWS):
-        terms.terms(*_arrays(slots, rows), offset, out[rows])
-    return out
+    return _row_terms("terms", fitted, slots, center, slope, offset, len(center), threads)
 
 
 def field_effects(
     fitted: Fitted, slots: Slots, center: FloatArray, slope: FloatArray, offset: FloatArray, threads: int | None
 ) -> FloatArray:
     """a_f + z_f' h_f - offset_f of all fields, then z_f' M_fe z_e of all pairs: shape (n, fields + pairs)."""
-    n_fields = len(center)
-    terms = _terms(fitted, slots.layout, center, slope, threads)
-    out = np.empty((len(slots), n_fields * (n_fields + 1) // 2))
+    n_effects = len(center) * (len(center) + 1) // 2
+    return _row_terms("effects", fitted, slots, center, slope, offset, n_effects, threads)
+
+
+def _row_terms(
+    method: str,
+    fitted: Fitted,
+    slots: Slots,
+    center: FloatArray,
+    slope: FloatArray,
+    offset: FloatArray,
+    n_columns: int,
+    threads: int | None,
+) -> FloatArray:
+    """What a method of the compiled loops finds for every row."""
+    fill = getattr(_terms(fitted, slots.layout, center, slope, threads), method)
+    out = np.empty((len(slots), n_columns))
     for rows in _blocks(len(slots), CALL_ROWS):
-        terms.effects(*_arrays(slots, rows), offset, out[rows])
+        fill(*_arrays(slots, rows), offset, out[rows])
     return out
 
 
@@ -474,15 +480,12 @@ def map_blocks(
     """Rows and the result of a function of their sums, block by block; blocks do not depend on the threads."""
     layout = slots.layout
     vectors = ProductVectors(fitted, layout)
-    most = max(1, BLOCK_SIZE // math.prod(vectors.size))
-    blocks = [slice(first, min(first + most, len(slots))) for first in range(0, len(slots), most)]
-
     of_units = players.of_units(layout)
 
     def work(rows: slice) -> tuple[slice, Any]:
         return rows, function(player_sums(vectors(slots[rows]), of_units, players.n))
 
-    return in_order(work, blocks, threads)
+    return in_order(work, _blocks(len(slots), max(1, BLOCK_SIZE // math.prod(vectors.size))), threads)
 
 
 def player_sums(P: FloatArray, player: Int32Array, n_players: int) -> Sums:

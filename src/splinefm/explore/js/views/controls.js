@@ -64,7 +64,7 @@ class NumberControl {
         });
     const states = [
       ["number", "number"],
-      ...(column.missing && d3.sum(column.density?.tokens ?? [1]) > 0 ? [["missing", "missing"]] : []),
+      ...(column.missing && d3.sum(column.token_rows ?? [1]) > 0 ? [["missing", "missing"]] : []),
       ...column.special.map((value) => [String(value), `= ${value}`]),
     ];
     this.state =
