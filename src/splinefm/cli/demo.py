@@ -50,11 +50,13 @@ def run_demo(
 ) -> dict[str, Any]:
     """Fit all arms, measure them on the same test rows, and write plot, model and data to a folder."""
     import numpy as np
+    from pyarrow.csv import write_csv
 
-    from splinefm._files import check_writable
+    from splinefm._files import check_destination, check_writable, replacing
     from splinefm.cli.click_data import click_data
     from splinefm.metrics import logloss
     from splinefm.model.family import FFM
+    from splinefm.store.model_file import load
     from splinefm.train.progress import make_progress
     from splinefm.train.settings import Training
 
@@ -64,8 +66,8 @@ def run_demo(
     begin = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     drawn, saved, data = (folder / name for name in ("curves.png", "model.sfm", "clicks.csv"))
-    for file in (drawn, saved, data):
-        check_writable(file)
+    for path in (drawn, saved, data):
+        check_writable(path)
     with make_progress(verbose) as progress:
         progress.say(f"generating {train_rows + test_rows:,} rows of clicks")
         table, probability = click_data(train_rows + test_rows)
@@ -77,8 +79,10 @@ def run_demo(
         fits = {arm.name: arm.fitted for arm in arms}
         best = min(arms, key=lambda arm: arm.test_loss)
         plot = _draw(drawn, {name: fits[name] for name in DRAWN})
-        same = _save_and_reload(best.fitted, saved, test)
-        _write_csv(test.slice(0, CSV_ROWS), data)
+        best.fitted.save(saved)
+        same = int((load(saved).predict(test) == best.fitted.predict(test)).sum())
+        with replacing(check_destination(data)) as file:
+            write_csv(test.slice(0, CSV_ROWS), file)
     clicks = test["click"].to_numpy()
     return {
         "train_rows": train_rows,
@@ -182,23 +186,6 @@ def _draw(path: Path, fits: dict[str, Fitted]) -> Path | None:
     with replacing(check_destination(path)) as file:
         figure.savefig(file, dpi=120, format="png")
     return path
-
-
-def _save_and_reload(fitted: Fitted, path: Path, test: pa.Table) -> int:
-    """The number of test rows for which the reloaded model makes the same prediction."""
-    from splinefm.store.model_file import load
-
-    fitted.save(path)
-    return int((load(path).predict(test) == fitted.predict(test)).sum())
-
-
-def _write_csv(table: pa.Table, path: Path) -> None:
-    from pyarrow.csv import write_csv
-
-    from splinefm._files import check_destination, replacing
-
-    with replacing(check_destination(path)) as file:
-        write_csv(table, file)
 
 
 def _epoch_text(epoch: Epoch) -> str:

@@ -23,15 +23,7 @@ MAX_EACH, MAX_SEGMENTS = 12, 24
 
 @dataclass(frozen=True)
 class Segments:
-    """Values of fields for one or several segments; all have the same fields.
-
-    Parameters
-    ----------
-    rows : list of dict
-        The values of each segment.
-    remarks : list of str
-        Remarks for the user.
-    """
+    """Values of fields for one or several segments; all have the same fields."""
 
     rows: list[dict[str, Value]]
     remarks: list[str] = field(default_factory=list)
@@ -59,17 +51,9 @@ def parse_segments(
 ) -> Segments:
     """The segments of the options: every combination of the values.
 
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    along : sequence of str
-        The fields that vary, which must not have values.
-    given : sequence of str
-        NAME=VALUE; several values of one field give several segments. "NAME=" is a missing value. NAME may also be a
-        column of dates, with a date as the value of all of its parts.
-    each : str, optional
-        A field whose most frequent categories give a segment each.
+    The fields `along` vary, and must not have values. Each of `given` is NAME=VALUE; several values of one field give
+    several segments. "NAME=" is a missing value, and NAME may be a column of dates, with a date as the value of all of
+    its parts. The most frequent categories of the field `each` give a segment each.
 
     Examples
     --------

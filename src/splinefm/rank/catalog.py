@@ -112,20 +112,7 @@ class Staged(NamedTuple):
 class Catalog:
     """The items of an index by position: vectors or features, ids and groups.
 
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    item_fields : tuple of int
-        Numbers of the fields of an item.
-    form : {"vectors", "effects"}
-        What is stored of an item.
-    dtype : {"float32", "float16", "int8"}
-        Storage type of vectors.
-    id_column, group_column : str, optional
-        Default columns of ids and groups.
-    has_groups : bool
-        Whether items have groups.
+    `item_fields` are numbers of fields of the model; the columns are the defaults of later changes.
     """
 
     def __init__(

@@ -65,19 +65,8 @@ def choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> For
 class FeatureTable:
     """The features of a field that items have, each with the numbers that are multiplied with a context.
 
-    A field whose windows have width 1 gets a compact table: only the features in use, after a first one that stands for
-    none. Wider windows need their features in order: these fields, which have few features, keep all.
-
-    Parameters
-    ----------
-    factors : array of shape (features, width)
-        The vectors of all features of the model.
-    first, n_features : int
-        Which of them belong to the field.
-    columns : array of int
-        The numbers of a vector that are multiplied with a context.
-    is_compact : bool
-        Whether only the features in use are kept.
+    A compact table, of a field whose windows have width 1, has only the features in use, after a first one that stands
+    for none. Wider windows need their features in order: these fields, which have few features, keep all.
     """
 
     def __init__(self, factors: Float32Array, first: int, n_features: int, columns: Array, is_compact: bool) -> None:
@@ -138,17 +127,7 @@ class FeatureTable:
 
 
 class EffectStore(Store):
-    """Stores the features of each item, as indices into tables.
-
-    Parameters
-    ----------
-    split : Split
-        The model; `is_linear` must be true.
-    fields : tuple of AnyField
-        The fields of an item.
-    queries : ContextQueries
-        The queries of the same model.
-    """
+    """Stores the features of each item, as indices into tables; for models whose vectors are sums over features."""
 
     form = "effects"
     dtype = "float32"

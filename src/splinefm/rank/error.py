@@ -71,27 +71,13 @@ class Maxima:
 
 @dataclass(eq=False)
 class ErrorMeter:
-    """Measures stored items, and bounds the vectors of contexts.
-
-    Parameters
-    ----------
-    split : Split
-        The model.
-    largest : Split
-        The same with the absolute values of the parameters between fields, to compute bounds.
-    probes : array of shape (16, length)
-        Vectors of contexts.
-    reach : array of shape (length,)
-        Upper bound of the absolute numbers of any context's vector.
-    offset_reach : float
-        Upper bound of the absolute offset of any context, including the bias.
-    """
+    """Measures stored items, and bounds the vectors of contexts."""
 
     split: Split
-    largest: Split
-    probes: FloatArray
-    reach: FloatArray
-    offset_reach: float
+    largest: Split  # the same with the absolute values of the parameters between fields, to compute bounds
+    probes: FloatArray  # vectors of 16 contexts
+    reach: FloatArray  # upper bound of the absolute numbers of any context's vector
+    offset_reach: float  # upper bound of the absolute offset of any context, including the bias
     maxima: Maxima = field(init=False)
 
     def __post_init__(self) -> None:

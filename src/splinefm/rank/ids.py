@@ -148,16 +148,9 @@ def sort_keys(words: Words, kind: Kind | None) -> Array:
 
 
 class Ids:
-    """Ids by position, and a hash table of positions, which is built when first needed.
+    """Ids by position (see `Keys`), and a hash table of positions, which is built when first needed.
 
-    Parameters
-    ----------
-    used : function
-        Returns the positions in use.
-    kind : {"numbers", "text"}, optional
-        Kind of the ids; the first ids decide.
-    words : array, optional
-        The ids by position, see `Keys`.
+    `used` returns the positions in use; the first ids decide the kind.
     """
 
     def __init__(self, used: Callable[[], Positions], kind: Kind | None = None, words: Words | None = None) -> None:

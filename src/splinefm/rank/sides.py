@@ -30,10 +30,7 @@ from splinefm.train.fitted import Fitted
 class ContextQueries:
     """Vectors of contexts, and the constants that they add to all scores, to the bit as in the C library.
 
-    Parameters
-    ----------
-    split : Split
-        The model. `Split.context_side` is the formula.
+    `Split.context_side` is the formula.
 
     Examples
     --------
@@ -110,15 +107,7 @@ class ContextQueries:
 
 
 class FieldSubset:
-    """Some fields of a model: reads their columns and encodes them with the features of the full model.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        The model.
-    fields : tuple of int
-        Numbers of the fields in the model.
-    """
+    """Some fields of a model: reads their columns and encodes them with the features of the full model."""
 
     def __init__(self, fitted: Fitted, fields: tuple[int, ...]) -> None:
         full = fitted.encoder

@@ -74,15 +74,7 @@ def panel_size(n: int) -> int:
 
 
 class Panels:
-    """Vectors by position, each a column of a panel: number j is `values[position // size, j, position % size]`.
-
-    Parameters
-    ----------
-    length : int
-        Length of a vector.
-    dtype : dtype
-        Type of its numbers.
-    """
+    """Vectors by position, each a column of a panel: number j is `values[position // size, j, position % size]`."""
 
     def __init__(self, length: int, dtype: npt.DTypeLike) -> None:
         self.values: Array = np.zeros((0, length, STEP), dtype)
@@ -147,12 +139,7 @@ class Store:
 
     An item that is not published has the offset -inf and is never found, so a change that fails halfway has no effect.
     The form decides how items are written and what a request is compared with: `VectorStore`, or `EffectStore` in
-    `splinefm.rank.effects`.
-
-    Parameters
-    ----------
-    panels : tuple of Panels
-        The data of the items apart from their offsets; all are resized together.
+    `splinefm.rank.effects`. All panels, which hold the items apart from their offsets, are resized together.
     """
 
     form: ClassVar[Form]
@@ -301,15 +288,7 @@ class Store:
 
 
 class VectorStore(Store):
-    """Stores the vector of each item; a score is its product with the vector of a context.
-
-    Parameters
-    ----------
-    length : int
-        Length of a vector.
-    dtype : {"float32", "float16", "int8"}
-        Storage type.
-    """
+    """Stores the vector of each item; a score is its product with the vector of a context."""
 
     form = "vectors"
 

@@ -60,15 +60,7 @@ class Damaged(ModelFileError):
 
 @contextmanager
 def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
-    """Open a file to read it; what is wrong with its content becomes an error that names the file and says what to do.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    advice : str
-        What to do about a file that is damaged.
-    """
+    """Open a file to read it; what is wrong with its content becomes an error that names the file and gives advice."""
     failed = f"cannot load {str(path)!r}"
     with open_regular(path) as file:
         try:

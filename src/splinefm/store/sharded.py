@@ -270,20 +270,7 @@ def write_part(
 ) -> Entry:
     """Write the features of some ranges to a file, and return its entry for the manifest.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of the model; it must exist.
-    name : str
-        Name of the file.
-    ranges : sequence of (int, int)
-        First feature, and the one after the last, of each range, in order.
-    width : int
-        Length of the vectors.
-    pieces : iterable of (int, array, array)
-        First feature, vectors and linear weights of some features, in the order of the ranges; together all of them.
-    n_outputs : int
-        Number of classes of a softmax, which are the first axis of arrays.
+    The ranges and the pieces, which together are all features of the ranges, are in order.
     """
     given = [(int(first), int(stop)) for first, stop in ranges if stop > first]
     n = sum(stop - first for first, stop in given)
@@ -320,21 +307,11 @@ def _local(ranges: Sequence[Range], pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of a sharded model, mapped into memory: only what is used is read.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    ranges : tuple of (int, int)
-        Its features.
-    factors, linear : array
-        Vectors and linear weights, with a first axis for outputs.
-    """
+    """A part of a sharded model, mapped into memory: only what is used is read."""
 
     path: Path
     ranges: tuple[Range, ...]
-    factors: Array
+    factors: Array  # with a first axis for outputs, as linear
     linear: Array
 
     @staticmethod
@@ -401,21 +378,7 @@ _SUFFIXES = (".head", ".part")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds.
-
-    Attributes
-    ----------
-    version : str
-        The version that wrote it.
-    n_features, width, n_outputs : int
-        Shape of the tables.
-    head : Entry
-        The file with everything but the tables.
-    parts : tuple of Entry
-        The files with the tables.
-    format : int
-        Raised when older releases would misread a folder.
-    """
+    """What a folder holds; the format is raised when older releases would misread a folder."""
 
     version: str
     n_features: int
@@ -519,20 +482,8 @@ def write_shard(
 ) -> Entry:
     """Write the part of one process, and return what process 0 needs to know of it.
 
-    Parameters
-    ----------
-    folder : path
-        The folder, which all processes must see.
-    save : str
-        What `begin_shards` returned.
-    number : int
-        Number of the part.
-    ranges : sequence of (int, int)
-        The features of this process: the first, and the one after the last, of each range, in order.
-    head : Fitted
-        The model without "factors" and "linear" in its parameters; only sizes are read.
-    pieces : iterable of (int, array, array)
-        First feature, vectors and linear weights of some features, in the order of the ranges; together all of them.
+    All processes must see the folder; `save` is what `begin_shards` returned, `number` that of the part, and `ranges`
+    and `pieces` as in `write_part`. Of the head, only sizes are read.
     """
     width = head.model.width(len(head.encoder.fields))
     return write_part(Path(folder), f"{save}-{number:05d}.part", ranges, width, pieces, head.n_outputs)
@@ -547,16 +498,8 @@ def finish_shards(
 ) -> Manifest:
     """Write the head and the manifest, after which the folder holds the new model; then remove the old one.
 
-    Parameters
-    ----------
-    folder, save
-        As for `write_shard`.
-    head : Fitted
-        The model without its tables.
-    entries : sequence of Entry
-        Those of all processes.
-    before : callable, optional
-        Called with the identity of the model before it replaces an older one.
+    `entries` are those of all processes; `before` is called with the identity of the model before it replaces an older
+    one.
     """
     path, n_features = Path(folder), head.encoder.layout.n_features
     try:
