@@ -283,6 +283,22 @@ def test_wide_tables_are_read_at_fewer_places_at_once(tmp_path, monkeypatch):
     assert len(opened) == 3  # two columns, at most six of them open
 
 
+def test_text_of_few_values_is_read_as_codes(tmp_path):
+    n = 5000
+    few, many = [f"{i % 7}" for i in range(n)], [f"user {i}" for i in range(n)]
+    lists = [["a", "b"]] * n
+    pq.write_table(pa.table({"few": few, "many": many, "lists": lists, "x": range(n)}), tmp_path / "t.parquet")
+    assert files_module._coded_columns(pq.read_metadata(tmp_path / "t.parquet")) == ["few"]
+    batch = next(open_table(tmp_path / "t.parquet").chunks(["few"]))
+    assert batch["few"].type == pa.string()  # as the schema says
+    assert batch["few"].to_pylist() == few
+    schema = sf.Schema([sf.Categorical("few"), sf.Categorical("many"), sf.MultiValued("lists")])
+    encoder = sf.fit_encoder(schema, tmp_path / "t.parquet")
+    in_memory = {"few": few, "many": many, "lists": lists}
+    assert encoder == sf.fit_encoder(schema, in_memory)
+    assert np.array_equal(encoder.encode(tmp_path / "t.parquet").start, encoder.encode(in_memory).start)
+
+
 def test_a_filtered_dataset_is_shuffled_filtered(tmp_path):
     dataset = pa.dataset.dataset(parquet_days(tmp_path)).filter(pa.dataset.field("x") >= 15_000)
     ((numbers, batch),) = drawn(sf.open_table(dataset), 2000)

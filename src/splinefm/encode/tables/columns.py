@@ -223,6 +223,8 @@ def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Cate
 
     Numbers of 32 bits are named by the digits that tell them apart, or if they are to be `widened` those of 64 bits.
     """
+    if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
+        column = column.dictionary_decode()  # of a part of a table: most names of the dictionary are not in these rows
     kind = column.type
     if pa.types.is_nested(kind):
         raise ValueError(_nested(column, name))
