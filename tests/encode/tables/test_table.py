@@ -289,7 +289,7 @@ def test_text_of_few_values_is_read_as_codes(tmp_path):
     lists = [["a", "b"]] * n
     pq.write_table(pa.table({"few": few, "many": many, "lists": lists, "x": range(n)}), tmp_path / "t.parquet")
     assert files_module._coded_columns(pq.read_metadata(tmp_path / "t.parquet")) == ["few"]
-    batch = next(open_table(tmp_path / "t.parquet").chunks(["few"]))
+    batch = next(sf.open_table(tmp_path / "t.parquet").chunks(["few"]))
     assert batch["few"].type == pa.string()  # as the schema says
     assert batch["few"].to_pylist() == few
     schema = sf.Schema([sf.Categorical("few"), sf.Categorical("many"), sf.MultiValued("lists")])
