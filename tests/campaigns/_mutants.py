@@ -211,7 +211,7 @@ MUTANTS = [
     Mutant("serve/http/queue.py", "if now > request.deadline:", "if False:", _AB),
     # Ranks of a distributed run; skipped where TorchRec is not installed.
     Mutant(
-        "distribute/feed.py",
+        "distribute/batches.py",
         "fed.batch.total[:] = weight",
         "fed.batch.total[:] = n_rows",
         "tests/distribute/test_processes.py -k weights",

@@ -30,7 +30,7 @@ from splinefm.distribute import processes as processes_module
 from splinefm.distribute import tables
 from splinefm.distribute import update as update_module
 from splinefm.distribute import update_state as state_module
-from splinefm.distribute.feed import Fed, Feed, Wants
+from splinefm.distribute.batches import Fed, Feed, Wants
 from splinefm.distribute.fit import DistributedFit, JobSettings, fit_on_processes
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, first_penalties
 from splinefm.distribute.processes import PeerFailed, run_together

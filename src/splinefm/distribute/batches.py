@@ -1,43 +1,38 @@
-"""Batches: encoded rows as tensors, with the features of every unit as a TorchRec key."""
+"""Batches of a process: encoded rows as tensors, prefetched, in step with those of all other processes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torchrec import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 
-from splinefm._arrays import Float32Array, FloatArray, Int32Array, Int64Array
+from splinefm._arrays import BoolArray, Float32Array, FloatArray, Int32Array, Int64Array
+from splinefm._parallel import prefetch
+from splinefm.distribute.processes import Processes
+from splinefm.distribute.rows import Buffer, Position, Share
 from splinefm.distribute.tables import ShardedTable, key_of
-from splinefm.encode.slots import SlotLayout, Slots, offsets
+from splinefm.encode.slots import SlotLayout, Slots, empty_slots, offsets
+from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.rows import Chunk
 
 
 @dataclass
 class Batch(Pipelineable):
-    """Rows of one process in one step.
+    """Rows of one process in one step."""
 
-    Attributes
-    ----------
-    features : KeyedJaggedTensor
-        The features of each unit in each row, with weights.
-    y, weight : tensor of shape (n,)
-        Standardized targets and sample weights.
-    shares : tensor of shape (n, units of large tables)
-        One over the number of times that a feature is expected in a batch of all processes in which it is active.
-    total : tensor of shape (1,)
-        The sum of the weights on all processes.
-    """
-
-    features: KeyedJaggedTensor
-    y: torch.Tensor
+    features: KeyedJaggedTensor  # the features of each unit in each row, with weights
+    y: torch.Tensor  # standardized targets
     weight: torch.Tensor
+    # One over the number of times that a feature is expected in a batch of all processes in which it is active.
     shares: torch.Tensor
-    total: torch.Tensor
+    total: torch.Tensor  # the sum of the weights on all processes
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
         """The batch on a device."""
@@ -58,29 +53,15 @@ class Batch(Pipelineable):
 
 
 class BatchMaker:
-    """Turns encoded rows into batches.
-
-    Parameters
-    ----------
-    layout : SlotLayout
-        Layout of the slots.
-    tables : list of ShardedTable
-        The tables of the fields.
-    counts : list of arrays
-        For each field, the training rows in which each of its features is active.
-    n_rows : int
-        Training rows.
-    batch_size : int
-        Rows of all processes in a step.
-    """
+    """Turns encoded rows into batches."""
 
     def __init__(
         self,
-        layout: SlotLayout,
-        tables: list[ShardedTable],
-        counts: tuple[FloatArray, ...],
+        layout: SlotLayout,  # layout of the slots
+        tables: list[ShardedTable],  # the tables of the fields
+        counts: tuple[FloatArray, ...],  # for each field, the training rows in which each of its features is active
         n_rows: int,
-        batch_size: int,
+        batch_size: int,  # rows of all processes in a step
     ) -> None:
         self.layout, self.batch_size, self.n_rows = layout, batch_size, max(1, n_rows)
         width = np.diff(layout.weight_ptr)
@@ -159,3 +140,109 @@ def _padded(slots: Slots, missing: int) -> Slots:
     start = np.concatenate([slots.start, np.tile(first.astype(np.int32), (missing, 1))])
     weight = np.concatenate([slots.weight, np.zeros((missing, layout.n_weights), np.float32)])
     return Slots(start, weight, layout)
+
+
+# Batches that wait for the model, on each process.
+AHEAD = 4
+
+Encode = Callable[[Any], Chunk]
+IsHeldOut = Callable[[Int64Array], BoolArray]
+
+
+class Fed(NamedTuple):
+    """A batch of this process, its rows and their loss floor, and what is left of the share after it."""
+
+    batch: Batch
+    n_rows: int
+    floor: float
+    position: Callable[[], Position]
+
+
+class Wants(NamedTuple):
+    """What a process asks of all processes after a step: a checkpoint, or the end of the run."""
+
+    checkpoint: bool
+    end: bool = False
+
+
+class Step(NamedTuple):
+    """A step of all processes."""
+
+    batch: Batch  # the rows of this process; rows of weight zero if it has none left
+    n_rows: int  # rows of all processes
+    position: Callable[[], Position]  # what is left of the share of this process after the step
+    wanted: bool  # whether some process asks for a checkpoint after this step
+    ends: bool  # whether some process asks to end the run after this step
+    floor: float  # the floor of the loss of the rows of this process
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Reads and encodes the rows of a process."""
+
+    columns: list[str]  # the columns to read
+    encode: Encode  # from a record batch to a chunk
+    is_held_out: IsHeldOut  # whether rows, given their numbers, are validation rows
+    maker: BatchMaker  # from chunks to batches
+    size: int
+    floor: Callable[[FloatArray, FloatArray], float]  # the floor of the loss of some rows
+
+    def empty(self) -> Batch:
+        """A batch without rows."""
+        nothing = Chunk(empty_slots(0, self.maker.layout), np.zeros(0), np.zeros(0))
+        return self.maker(nothing, np.arange(0), self.size)
+
+    def batches(self, share: Share) -> Iterator[Fed]:
+        """Yield the batches of a share."""
+        for buffer in share.buffers(self.columns):
+            yield from self._cut(buffer)
+
+    def _cut(self, buffer: Buffer) -> Iterator[Fed]:
+        kept = np.flatnonzero(~self.is_held_out(buffer.numbers))
+        batch = buffer.batch if len(kept) == len(buffer.numbers) else buffer.batch.take(to_arrow(kept))
+        if not len(kept):
+            return
+        chunk, after = self.encode(batch), np.append(kept[1:], len(buffer.numbers))
+        for at in range(0, len(kept), self.size):
+            rows = np.arange(at, min(at + self.size, len(kept)))
+            n_done = int(after[rows[-1]])
+
+            def position(buffer: Buffer = buffer, n_done: int = n_done) -> Position:
+                return buffer.position(n_done)
+
+            floor = self.floor(chunk.y[rows], chunk.sample_weight[rows])
+            yield Fed(self.maker(chunk, rows, self.size), len(rows), floor, position)
+
+    def steps(self, share: Share, processes: Processes, wants: Callable[[], Wants]) -> Iterator[Step]:
+        """Yield the steps of an epoch, until no process has rows left.
+
+        A process without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
+        divided by, is summed over processes while the step before is computed.
+        """
+        feeds = prefetch(self.batches(share), AHEAD)
+        end = Position(share.position.fingerprint, share.position.seed, share.position.epoch)
+        upcoming = self._announce(next(feeds, None), processes, wants, end)
+        try:
+            while True:
+                fed, facts, work = upcoming
+                if work is not None:
+                    work.wait()
+                weight, n_rows, wanted, ends = facts.tolist()
+                if not n_rows:
+                    return
+                fed.batch.total[:] = weight
+                upcoming = self._announce(next(feeds, None), processes, wants, end)
+                batch = fed.batch.to(processes.device)
+                yield Step(batch, int(n_rows), fed.position, wanted > 0.0, ends > 0.0, fed.floor)
+        finally:
+            feeds.close()
+
+    def _announce(
+        self, fed: Fed | None, processes: Processes, wants: Callable[[], Wants], end: Position
+    ) -> tuple[Fed, torch.Tensor, Any]:
+        """Begin to sum what all processes have in their next step."""
+        fed = fed or Fed(self.empty(), 0, 0.0, lambda: end)
+        weight = float(fed.batch.weight.sum(dtype=torch.float64))
+        facts = torch.tensor([weight, fed.n_rows, *map(float, wants())], dtype=torch.float64)
+        work = dist.all_reduce(facts, group=processes.group, async_op=True) if processes.count > 1 else None
+        return fed, facts, work

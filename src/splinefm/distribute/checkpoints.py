@@ -98,7 +98,8 @@ def open_seal(text: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 def small_files(folder: Path) -> dict[str, str]:
     """Return the checksums of the small files of a checkpoint."""
-    return {path.name: file_digest(path) for path in sorted(folder.iterdir()) if _is_small(path)}
+    small = (path for path in sorted(folder.iterdir()) if path.name == _METADATA or path.name.endswith(_SUMS))
+    return {path.name: file_digest(path) for path in small}
 
 
 def check_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -113,10 +114,6 @@ def file_digest(path: Path) -> str:
     """Return the checksum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _is_small(path: Path) -> bool:
-    return path.name == _METADATA or path.name.endswith(_SUMS)
 
 
 def _digest(data: bytes) -> str:
@@ -146,13 +143,6 @@ class Checkpoints:
 
     A checkpoint is written under another name and renamed when it is complete. The last two are kept. If there is
     memory for a copy of what this process has, training goes on while the copy is written.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; it is created.
-    processes : Processes
-        The processes.
     """
 
     def __init__(self, folder: Path, processes: Processes) -> None:
@@ -251,7 +241,7 @@ class Checkpoints:
 
     def _forget(self) -> None:
         """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
-        matches = [match for match in map(_match, self.folder.iterdir()) if match]
+        matches = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         for match in matches:
             if not (self.folder / match[0] / STATE).is_file():  # a run was killed while it removed this one
                 shutil.rmtree(self.folder / match[0], ignore_errors=True)
@@ -320,10 +310,6 @@ class Checkpoints:
         return self.folder / f"{kind}-{number:08}"
 
 
-def _match(path: Path) -> re.Match[str] | None:
-    return _NAME.fullmatch(path.name)
-
-
 def _remove(path: Path) -> None:
     """Remove a checkpoint, its state first: half of one must not be taken for a whole one."""
     (path / STATE).unlink(missing_ok=True)
@@ -340,16 +326,8 @@ def _cannot_write(folder: Path, error: BaseException) -> str:
 
 def _local_bytes(tensors: Iterable[Any]) -> int:
     """Bytes of the parts of tensors that are in this process."""
-    parts = (
-        item
-        for values in tensors
-        for item in ([s.tensor for s in values.local_shards()] if _is_sharded(values) else [values])
-    )
-    return sum(part.nbytes for part in parts)
-
-
-def _is_sharded(values: Any) -> bool:
-    return hasattr(values, "local_shards")
+    parts = ([shard.tensor for shard in t.local_shards()] if hasattr(t, "local_shards") else [t] for t in tensors)
+    return sum(part.nbytes for some in parts for part in some)
 
 
 def tables_of(model: ParallelModel) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import torch
 
 from splinefm._parallel import count_threads
 from splinefm._wording import for_reader, setting
+from splinefm.distribute.batches import Feed
 from splinefm.distribute.checkpoints import Checkpoints
-from splinefm.distribute.feed import Feed
 from splinefm.distribute.model import Averages, ParallelModel, first_penalties
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.processes import Processes, Termination
@@ -37,40 +37,20 @@ from splinefm.train.targets import BALANCED, ClassWeight, balanced_weights, clas
 
 @dataclass(frozen=True)
 class JobSettings:
-    """How to run on several processes.
+    """How to run on several processes."""
 
-    Parameters
-    ----------
-    out : Path
-        The model file to write; with `sharded`, a folder of parts.
-    sharded : bool
-        Write a folder of parts.
-    optimizer : {"adagrad", "rowwise-adagrad", "adam"}
-        The optimizer of large tables, fused into the backward pass.
-    checkpoints : Path, optional
-        A folder that all processes see; it is kept. By default, the name of the model with ".checkpoints", which is
-        removed at the end.
-    minutes : float
-        Time between two checkpoints.
-    resume : bool
-        Continue from the last checkpoint, if there is one.
-    pipelined : bool, optional
-        Use TorchRec's TrainPipelineSparseDist; on GPUs by default.
-    after_step : callable, optional
-        Called with the number of steps after each of them.
-    termination : Termination
-        Whether this process is asked to end.
-    """
-
-    out: Path
-    sharded: bool = False
-    optimizer: str = "adagrad"
+    out: Path  # the model file to write; with `sharded`, a folder of parts
+    sharded: bool = False  # write a folder of parts
+    optimizer: str = "adagrad"  # the optimizer of large tables, fused into the backward pass
+    # A folder that all processes see; it is kept. By default, the name of the model with ".checkpoints", which is
+    # removed at the end.
     checkpoints: Path | None = None
-    minutes: float = 10.0
-    resume: bool = False
-    pipelined: bool | None = None
+    minutes: float = 10.0  # time between two checkpoints
+    resume: bool = False  # continue from the last checkpoint, if there is one
+    pipelined: bool | None = None  # use TorchRec's TrainPipelineSparseDist; on GPUs by default
+    # Called with the number of steps after each of them.
     after_step: Callable[[int], None] | None = field(default=None, repr=False)
-    termination: Termination = field(default_factory=Termination, repr=False)
+    termination: Termination = field(default_factory=Termination, repr=False)  # whether this process is asked to end
 
     @property
     def folder(self) -> Path:
@@ -80,31 +60,17 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class DistributedFit:
-    """What to fit on several processes.
+    """What to fit on several processes."""
 
-    Parameters
-    ----------
-    data : str or list of str
-        Parquet files, folders or globs, which all processes see.
-    target : str
-        The column to predict.
-    schema, model, loss, sample_weight
-        As in `fit_model`.
-    validation : float, str or list of str
-        The share of rows that choose the best epoch, or other Parquet files with such rows.
-    training : Training
-        How to train. There is no final run on all rows; crosses, resolutions by column and members are for one machine.
-    class_weight : "balanced" or mapping of labels to numbers, optional
-        As in `fit_model`.
-    """
-
-    data: str | Sequence[str]
-    target: str
+    data: str | Sequence[str]  # Parquet files, folders or globs, which all processes see
+    target: str  # the column to predict
     schema: Schema
     model: AnyModel
     loss: Loss
     sample_weight: str | None = None
+    # The share of rows that choose the best epoch, or other Parquet files with such rows.
     validation: float | str | Sequence[str] = 0.1
+    # How to train. There is no final run on all rows; crosses, resolutions by column and members are for one machine.
     training: Training = field(default_factory=Training)
     class_weight: ClassWeight = None
 

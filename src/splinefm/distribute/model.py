@@ -45,27 +45,15 @@ PIECE_ROWS = 1 << 16
 
 
 class ProcessModel(nn.Module):
-    """Scores and loss of the batch of a process.
-
-    Parameters
-    ----------
-    model, layout, loss
-        What to compute.
-    tables : list of ShardedTable
-        The tables of the fields.
-    shape : VectorShape
-        What their vectors hold.
-    n_processes : int
-        Number of processes.
-    """
+    """Scores and loss of the batch of a process."""
 
     def __init__(
         self,
         model: AnyModel,
         layout: SlotLayout,
         loss: Loss,
-        tables: list[ShardedTable],
-        shape: VectorShape,
+        tables: list[ShardedTable],  # the tables of the fields
+        shape: VectorShape,  # what their vectors hold
         n_processes: int,
     ) -> None:
         super().__init__()
@@ -157,34 +145,18 @@ class Formula(nn.Module):
 
 
 class ParallelModel:
-    """A model whose tables are divided among processes.
-
-    Parameters
-    ----------
-    model, layout, loss
-        What to train.
-    groups : list of lists of Group
-        Penalties: for each field, groups that cover its features in order.
-    processes : Processes
-        The processes.
-    batch_size : int
-        Rows of all processes in a step.
-    optimizer : {"adagrad", "rowwise-adagrad", "adam"}
-        The optimizer of large tables, fused into the backward pass.
-    averaged : bool
-        Leave memory for averages.
-    """
+    """A model whose tables are divided among processes."""
 
     def __init__(
         self,
         model: AnyModel,
         layout: SlotLayout,
         loss: Loss,
-        groups: list[list[Group]],
+        groups: list[list[Group]],  # penalties: for each field, groups that cover its features in order
         processes: Processes,
-        batch_size: int,
-        optimizer: str = "adagrad",
-        averaged: bool = False,
+        batch_size: int,  # rows of all processes in a step
+        optimizer: str = "adagrad",  # the optimizer of large tables, fused into the backward pass
+        averaged: bool = False,  # leave memory for averages
     ) -> None:
         check_optimizer(optimizer, processes.device.type)
         self.model, self.layout, self.loss, self.groups, self.processes = model, layout, loss, groups, processes
@@ -316,15 +288,7 @@ TIMES = 16
 
 
 class Averages:
-    """The averages of `Training.average`, over about half an epoch: a second copy of the tables on each process.
-
-    Parameters
-    ----------
-    model : ParallelModel
-        The model, with its initial values.
-    steps_per_epoch : int
-        Steps over which a weight falls to e⁻².
-    """
+    """The averages of `Training.average`, over about half an epoch: a second copy of the tables on each process."""
 
     def __init__(self, model: ParallelModel, steps_per_epoch: int) -> None:
         self.decay = min(math.exp(-2.0 / steps_per_epoch), 0.9999)

@@ -20,31 +20,16 @@ class DenseOptimizer:
     """Lazy AdamW as in the CPU engine: a step changes the features that are active on some process.
 
     Gradients are the means over processes already, so that all processes take the same step.
-
-    Parameters
-    ----------
-    tables : list of ShardedTable
-        All tables, of which this optimizer handles the small ones.
-    small : mapping of str to parameter
-        Small tables by name.
-    groups : list of lists of Group
-        Penalties of each field.
-    formula : module
-        The parameters that are active in every row.
-    shape : VectorShape
-        What vectors hold.
-    model : model of the family
-        Which coordinates are for products of three.
     """
 
     def __init__(
         self,
-        tables: list[ShardedTable],
-        small: Mapping[str, torch.nn.Parameter],
-        groups: list[list[Group]],
-        formula: torch.nn.Module,
+        tables: list[ShardedTable],  # all tables, of which this optimizer handles the small ones
+        small: Mapping[str, torch.nn.Parameter],  # small tables by name
+        groups: list[list[Group]],  # penalties of each field
+        formula: torch.nn.Module,  # the parameters that are active in every row
         shape: VectorShape,
-        model: AnyModel,
+        model: AnyModel,  # which coordinates are for products of three
     ) -> None:
         self.learning_rate, self.number = 0.0, 0
         self.small, self.shape, self.third = list(small.values()), shape, model.third

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -43,11 +42,6 @@ class Termination:
 
     While steps are taken, the signal is noted, and the processes agree on the step after which they end. Before and
     after that, it raises `Terminated` at once.
-
-    Attributes
-    ----------
-    requested : bool
-        Whether the signal came while steps were taken.
     """
 
     def __init__(self) -> None:
@@ -100,28 +94,14 @@ class PeerLost(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Processes:
-    """One process of a job, of `count`.
+    """One process of a job, of `count`."""
 
-    Parameters
-    ----------
-    index, count : int
-        The index of this process, from 0, and the number of processes.
-    local_count : int
-        The number of processes on this machine.
-    device : torch.device
-        Where the tables are.
-    group : process group
-        For messages in host memory; tables on GPUs have a group of their own.
-    timeout : timedelta
-        How long to wait for a message.
-    """
-
-    index: int
-    count: int
-    local_count: int
-    device: torch.device
-    group: Any
-    timeout: timedelta
+    index: int  # of this process, from 0
+    count: int  # of all processes
+    local_count: int  # the number of processes on this machine
+    device: torch.device  # where the tables are
+    group: Any  # for messages in host memory; tables on GPUs have a group of their own
+    timeout: timedelta  # how long to wait for a message
 
     @property
     def first(self) -> bool:
@@ -190,16 +170,13 @@ class Processes:
             yield
         except Exception as error:
             failure = error
-        failed = np.flatnonzero(self._flags(failure is not None))
+        flags = np.zeros(self.count)
+        flags[self.index] = failure is not None
+        failed = np.flatnonzero(self.sums(flags))
         if failure is not None:
             raise failure
         if len(failed):
             raise PeerFailed(f"process {failed[0]} failed")
-
-    def _flags(self, flag: bool) -> FloatArray:
-        flags = np.zeros(self.count)
-        flags[self.index] = flag
-        return self.sums(flags)
 
     def check_same(self, facts: Mapping[str, str], what: str) -> None:
         """Raise on process 0 if another process has other facts, and `PeerFailed` on the others."""
@@ -224,11 +201,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def digest(*texts: str) -> str:
-    """Return a short checksum of some texts."""
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 @contextmanager

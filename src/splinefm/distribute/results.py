@@ -74,24 +74,12 @@ def _range(model: ParallelModel, f: int, begin: int, end: int) -> tuple[int, int
 
 @dataclass(frozen=True)
 class OldModel:
-    """A model to continue from: everything but its tables, and what reads those.
+    """A model to continue from: everything but its tables, and what reads those."""
 
-    Parameters
-    ----------
-    head : Fitted
-        The model without its tables.
-    pieces : callable
-        From the first feature and the one after the last to pieces.
-    table_scorer : callable
-        As that of `Fitted`; it reads the tables that some rows need.
-    identity : str
-        Names the model beside its files.
-    """
-
-    head: Fitted
-    pieces: Callable[[int, int], Iterator[Any]]
-    table_scorer: Callable[..., TableScorer]
-    identity: str
+    head: Fitted  # the model without its tables
+    pieces: Callable[[int, int], Iterator[Any]]  # from the first feature and the one after the last to pieces
+    table_scorer: Callable[..., TableScorer]  # as that of `Fitted`; it reads the tables that some rows need
+    identity: str  # names the model beside its files
 
     def read(self, f: int, begin: int, end: int) -> tuple[Float32Array, Float32Array]:
         """Return vectors and linear weights of the rows of a field, as many as it has, with an axis for outputs."""

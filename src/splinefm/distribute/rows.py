@@ -38,18 +38,10 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """All rows of some Parquet files, in the order of the files; made by `open_rows`.
+    """All rows of some Parquet files, in the order of the files; made by `open_rows`."""
 
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        The columns, with types that fit all files.
-    groups : tuple of RowGroup
-        The row groups of all files.
-    """
-
-    schema: pa.Schema
-    groups: tuple[RowGroup, ...]
+    schema: pa.Schema  # the columns, with types that fit all files
+    groups: tuple[RowGroup, ...]  # the row groups of all files
 
     @cached_property
     def first(self) -> Int64Array:
@@ -313,18 +305,10 @@ class Position:
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Shuffled rows of a share, and what is left of the share after some of them.
+    """Shuffled rows of a share, and what is left of the share after some of them."""
 
-    Attributes
-    ----------
-    batch : pyarrow.RecordBatch
-        The rows, in the order of training.
-    numbers : array of int64
-        Their numbers in the table.
-    """
-
-    batch: pa.RecordBatch
-    numbers: Int64Array
+    batch: pa.RecordBatch  # the rows, in the order of training
+    numbers: Int64Array  # their numbers in the table
     _taken: Slice
     _rest: Position
 
@@ -338,18 +322,10 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The rows of one process in one epoch; made by `plan_shares`.
+    """The rows of one process in one epoch; made by `plan_shares`."""
 
-    Attributes
-    ----------
-    rows : ParquetRows
-        The rows of all processes.
-    position : Position
-        What this process has to read.
-    """
-
-    rows: ParquetRows
-    position: Position
+    rows: ParquetRows  # the rows of all processes
+    position: Position  # what this process has to read
 
     @property
     def n_rows(self) -> int:

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 
-from splinefm.distribute.batches import Batch
+from splinefm.distribute.batches import Batch, Feed, Step, Wants
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
-from splinefm.distribute.feed import Feed, Step, Wants
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, set_penalties
 from splinefm.distribute.processes import Processes, Terminated, Termination
 from splinefm.distribute.rows import ParquetRows, Position, plan_shares
@@ -37,36 +36,17 @@ _NOTHING = (0.0, 0.0, 0.0)
 
 @dataclass
 class RunState:
-    """Where a run is: what a checkpoint keeps beside the tables.
+    """Where a run is: what a checkpoint keeps beside the tables."""
 
-    Attributes
-    ----------
-    epoch : int
-        The epoch that is being trained, counted from 0.
-    seen : int
-        Rows of this epoch so far, on all processes.
-    step : int
-        Steps so far.
-    position : Position, optional
-        What is left of the epoch; all of it by default.
-    sums : list of float
-        Loss, its floor and weight of the rows of this epoch so far, on all processes.
-    history : list of Epoch
-        Complete epochs.
-    best : int, optional
-        The epoch whose parameters are the best so far; none if they are the current ones.
-    seconds : float
-        Time before this process began.
-    """
-
-    epoch: int = 0
-    seen: int = 0
+    epoch: int = 0  # the epoch that is being trained, counted from 0
+    seen: int = 0  # rows of this epoch so far, on all processes
     step: int = 0
-    position: Position | None = None
+    position: Position | None = None  # what is left of the epoch; all of it by default
+    # Loss, its floor and weight of the rows of this epoch so far, on all processes.
     sums: tuple[float, float, float] = _NOTHING
     history: list[Epoch] = field(default_factory=list)
-    best: int | None = None
-    seconds: float = 0.0
+    best: int | None = None  # the epoch whose parameters are the best so far; none if they are the current ones
+    seconds: float = 0.0  # time before this process began
     penalties: list[list[float]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,60 +78,25 @@ class Taken(NamedTuple):
 
 @dataclass
 class Job:
-    """A run on several processes.
-
-    Parameters
-    ----------
-    model : ParallelModel
-        The model.
-    rows : ParquetRows
-        The rows of all processes.
-    feed : Feed
-        Reads them.
-    training : Training
-        How to train, with the learning rate for the number of fields.
-    n_rows : int
-        Training rows of all processes.
-    validation : Chunk, optional
-        The validation rows of this process.
-    checkpoints : Checkpoints
-        Where to write checkpoints.
-    minutes : float
-        Time between two checkpoints.
-    progress : Progress
-        Silent on all processes but the first.
-    run : str
-        The name of the run in the history.
-    constant : float, optional
-        The learning rate; that of the schedule by default.
-    after_step : callable, optional
-        Called with the number of steps after each of them.
-    facts : dict
-        Settings that must be the same if a run continues.
-    pipelined : bool
-        Use TorchRec's pipeline: on GPUs, where it hides the time that features take between processes.
-    averages : Averages, optional
-        Averages of the tables, which are measured and kept in their place.
-    termination : Termination
-        Whether this process is asked to end.
-    """
+    """A run on several processes."""
 
     model: ParallelModel
-    rows: ParquetRows
+    rows: ParquetRows  # the rows of all processes
     feed: Feed
-    training: Training
-    n_rows: int
-    validation: Chunk | None
-    checkpoints: Checkpoints
-    minutes: float
-    progress: Progress
-    run: Run = "first"
-    constant: float | None = None
-    after_step: Callable[[int], None] | None = None
-    facts: dict[str, str] = field(default_factory=dict)
+    training: Training  # how to train, with the learning rate for the number of fields
+    n_rows: int  # training rows of all processes
+    validation: Chunk | None  # the validation rows of this process
+    checkpoints: Checkpoints  # where to write checkpoints
+    minutes: float  # time between two checkpoints
+    progress: Progress  # silent on all processes but the first
+    run: Run = "first"  # the name of the run in the history
+    constant: float | None = None  # the learning rate; that of the schedule by default
+    after_step: Callable[[int], None] | None = None  # called with the number of steps after each of them
+    facts: dict[str, str] = field(default_factory=dict)  # settings that must be the same if a run continues
+    # Use TorchRec's pipeline: on GPUs, where it hides the time that features take between processes.
     pipelined: bool = False
-    averages: Averages | None = None
-    termination: Termination = field(default_factory=Termination)
+    averages: Averages | None = None  # averages of the tables, which are measured and kept in their place
+    termination: Termination = field(default_factory=Termination)  # whether this process is asked to end
 
     @property
     def processes(self) -> Processes:

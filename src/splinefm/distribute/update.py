@@ -49,37 +49,18 @@ class DistributedTrial:
     """One update under a guard: what the model said before it, and the rows of this process that judge it.
 
     Every process scores its own rows with the old model, whose tables are mapped into memory.
-
-    Parameters
-    ----------
-    guard : Guard
-        The bounds.
-    old : OldModel
-        The model before the update.
-    rows : ParquetRows
-        The new rows.
-    scan : Scan
-        Their columns.
-    held_out : ValidationSample
-        The rows of this process that are learned last.
-    others : ParquetRows, optional
-        Rows of other files, which judge the update in place of those that are held out.
-    processes : Processes
-        The processes.
-    threads : int, optional
-        Threads of this process.
     """
 
     def __init__(
         self,
         guard: Guard,
-        old: OldModel,
+        old: OldModel,  # the model before the update
         rows: ParquetRows,
         scan: Scan,
-        held_out: ValidationSample,
-        others: ParquetRows | None,
+        held_out: ValidationSample,  # the rows of this process that are learned last
+        others: ParquetRows | None,  # rows of other files, which judge the update in place of those that are held out
         processes: Processes,
-        threads: int | None,
+        threads: int | None,  # threads of this process
     ) -> None:
         self.guard, self.processes, self.loss, self.threads = guard, processes, old.head.loss, threads
         self.source = scan.source(None)
@@ -171,31 +152,16 @@ def updated_epoch(head: Fitted, epoch: Epoch, verdict: Verdict | None) -> Epoch:
 
 @dataclass(frozen=True)
 class DistributedUpdate:
-    """What to update on several processes.
+    """What to update on several processes."""
 
-    Parameters
-    ----------
-    model : Path
-        A model file, or the folder of a sharded model.
-    data : str or list of str
-        Parquet files, folders or globs with the new rows, which all processes see.
-    target : str
-        The column to predict.
-    sample_weight : str, optional
-        A column of weights.
-    guard : Guard, optional
-        When to refuse the update; a `validation` that is not a share is a path of Parquet files. None accepts
-        everything.
-    training : Training, optional
-        How to train; as in the fit by default.
-    """
-
-    model: Path
-    data: str | Sequence[str]
-    target: str
-    sample_weight: str | None = None
+    model: Path  # a model file, or the folder of a sharded model
+    data: str | Sequence[str]  # Parquet files, folders or globs with the new rows, which all processes see
+    target: str  # the column to predict
+    sample_weight: str | None = None  # a column of weights
+    # When to refuse the update; a `validation` that is not a share is a path of Parquet files. None accepts
+    # everything.
     guard: Guard | None = DEFAULT_GUARD
-    training: Training | None = None
+    training: Training | None = None  # how to train; as in the fit by default
 
 
 def update_on_processes(

@@ -42,27 +42,13 @@ class _Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """Where an earlier update on processes stopped; made by `find_optimizer_state`.
-
-    Attributes
-    ----------
-    folder : Path
-        Its folder.
-    optimizer : str
-        The optimizer of large tables.
-    number : int
-        Steps so far.
-    penalties : array
-        The adapted penalties of all groups.
-    entries : tuple of Entry
-        The files of all processes.
-    """
+    """Where an earlier update on processes stopped; made by `find_optimizer_state`."""
 
     folder: Path
-    optimizer: str
+    optimizer: str  # the optimizer of large tables
     number: int
-    penalties: Array
-    entries: tuple[Entry, ...]
+    penalties: Array  # the adapted penalties of all groups
+    entries: tuple[Entry, ...]  # the files of all processes
 
     def restore(self, model: ParallelModel) -> None:
         """Set the moments of this process, for any number of processes; those of new features stay zero."""
