@@ -15,7 +15,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.inspect.rows import EncodedRows, encode_rows, read_rows
+from splinefm.inspect.rows import EncodedRows, encode_rows, field_columns, read_rows, without_fields
 from splinefm.inspect.shapley import Background, as_background
 from splinefm.inspect.terms import (
     field_number,
@@ -126,10 +126,8 @@ def ice_curves(
     slots = encode_rows(fitted, table, threads)
     pairs = pair_part(fitted)
     inner, vectors = _alone(pairs, f, values)
-    # With weights of zero the field adds nothing: this is the score of the other fields.
-    weight = slots.weight.copy()
-    weight[:, _field_columns(slots, f)[1]] = 0.0
-    rest = predict_scores(fitted.model, fitted.params, Slots(slots.start, weight, slots.layout), threads)
+    others = without_fields(slots, (f,))
+    rest = predict_scores(fitted.model, fitted.params, others, threads)
     curves = rest[:, None] + inner
     for block, Z in field_vectors(pairs, slots, np.zeros(size(pairs)), threads):
         curves[block] += pair_slope(pairs, Z, f) @ vectors.T
@@ -144,16 +142,10 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tupl
     start, weight = item.encode_values(item.read_axis(item.as_column(grid)[0]))
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
-    windows, weights = _field_columns(slots, f)
+    windows, weights = field_columns(slots, f)
     slots.start[:, windows] += start
     slots.weight[:, weights] = weight
     return f, slots
-
-
-def _field_columns(slots: Slots, f: int) -> tuple[slice, slice]:
-    """The windows and the weights of a field."""
-    first, last = slots.layout.window_ptr[f : f + 2]
-    return slice(first, last), slice(slots.layout.weight_ptr[first], slots.layout.weight_ptr[last])
 
 
 def _alone(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArray]:
@@ -208,13 +200,13 @@ class _Chosen:
         slots = Slots(rows.slots.start.copy(), rows.slots.weight.copy(), layout)
         for g in range(self.n):
             for f, (start, weight) in self.fields.items():
-                windows, weights = _field_columns(slots, f)
+                windows, weights = field_columns(slots, f)
                 slots.start[:, windows], slots.weight[:, weights] = start[g] + layout.feature_ptr[f], weight[g]
             for f, values in self.parts.items():
                 cross, positions = fitted.encoder.fields[f], list(rows.positions[f])
                 for i, position in values.items():
                     positions[i] = np.full(len(rows), position[g])
-                windows, weights = _field_columns(slots, f)
+                windows, weights = field_columns(slots, f)
                 start, weight = cross.encode_positions(positions)  # type: ignore[union-attr]  # a cross
                 slots.start[:, windows], slots.weight[:, weights] = start + layout.feature_ptr[f], weight
             yield predict_scores(fitted.model, fitted.params, slots, threads).astype(np.float64)

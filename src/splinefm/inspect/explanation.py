@@ -18,7 +18,7 @@ from splinefm.fit.evaluation import Measured, measure
 from splinefm.inspect.curves import Curve
 from splinefm.inspect.dependence import partial_dependence
 from splinefm.inspect.importance import Importance, importance
-from splinefm.inspect.rows import spaced_rows
+from splinefm.inspect.rows import field_columns, spaced_rows
 from splinefm.inspect.segment import segment, segments
 from splinefm.inspect.shapley import Background, shapley_values
 from splinefm.inspect.survey import (
@@ -256,10 +256,9 @@ def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect 
 
 def _shifted(fitted: Fitted, surface: Any, pair: tuple[str, str], sample: pa.Table) -> Any:
     """The surface whose value at the first row is the mean score of the sample with both fields set to its values."""
-    slots, layout = fitted.encoder.encode(sample), fitted.encoder.layout
-    for f in map(layout.names.index, pair):  # the values of the first row in all rows
-        windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
-        weights = slice(layout.weight_ptr[windows.start], layout.weight_ptr[windows.stop])
+    slots = fitted.encoder.encode(sample)
+    for f in map(slots.layout.names.index, pair):  # the values of the first row in all rows
+        windows, weights = field_columns(slots, f)
         slots.start[:, windows], slots.weight[:, weights] = slots.start[0, windows], slots.weight[0, weights]
     first = [field_column(fitted, sample, name).slice(0, 1) for name in pair]
     level = float(fitted.scores(slots).mean(dtype=np.float64)) - surface(*first)[0]

@@ -39,15 +39,21 @@ class EncodedRows:
         positions = {f: [part[rows] for part in parts] for f, parts in self.positions.items()}
         return EncodedRows(self.slots[rows], positions)
 
-    def without(self, fields: tuple[int, ...]) -> Slots:
-        """The slots with weights of zero for some fields, which then add nothing to the score."""
-        if not fields:
-            return self.slots
-        layout, weight = self.slots.layout, self.slots.weight.copy()
-        for f in fields:
-            first, last = layout.weight_ptr[layout.window_ptr[f : f + 2]]
-            weight[:, first:last] = 0.0
-        return Slots(self.slots.start, weight, layout)
+
+def without_fields(slots: Slots, fields: tuple[int, ...]) -> Slots:
+    """The slots with weights of zero for some fields, which then add nothing to the score."""
+    if not fields:
+        return slots
+    weight = slots.weight.copy()
+    for f in fields:
+        weight[:, field_columns(slots, f)[1]] = 0.0
+    return Slots(slots.start, weight, slots.layout)
+
+
+def field_columns(slots: Slots, f: int) -> tuple[slice, slice]:
+    """The windows and the weights of a field."""
+    first, last = slots.layout.window_ptr[f : f + 2]
+    return slice(first, last), slice(slots.layout.weight_ptr[first], slots.layout.weight_ptr[last])
 
 
 def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:

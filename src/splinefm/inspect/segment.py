@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from splinefm._arrays import FloatArray, Int32Array
+from splinefm._arrays import FloatArray
 from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import for_reader
 from splinefm.encode.drift import outside
@@ -29,7 +29,7 @@ from splinefm.encode.fields.contract import active_features
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.cross_parts import GroupMeans, PartGroup, encode_part, join_groups, known_group, product
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField, Schema, Single, Sources
+from splinefm.encode.schema import Schema, Single, Sources
 from splinefm.encode.tables.arrow import convert_column, to_arrow
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
@@ -77,7 +77,7 @@ def segment(
     columns = _by_source(sources, given, names)
     if watch:
         _warn_of_unseen(sources, columns)
-    means = mean_vectors(fitted, sources, [*columns, *names], rest, background)
+    means = _mean_vectors(fitted, sources, [*columns, *names], rest, background)
     return _view(fitted, sources, names, iter([(1, columns)]), means)[0]
 
 
@@ -122,10 +122,10 @@ def segments(
         for name, item in sources.fields.items()
         if name not in names and {name, item.column} & set(source.names)
     }
-    means = mean_vectors(fitted, sources, [*present, *names], rest, background)
+    means = _mean_vectors(fitted, sources, [*present, *names], rest, background)
     columns = [name for name in source.names if any(name in known for known in present.values())]
     units = fitted.encoder.layout.n_units * fitted.params["factors"].shape[1]
-    chunks = read_columns(source, columns, max(1, _BATCH_SIZE // units))
+    chunks = _read_columns(source, columns, max(1, _BATCH_SIZE // units))
     return _view(fitted, sources, names, ((n, _by_source(sources, part, names)) for n, part in chunks), means)
 
 
@@ -219,7 +219,7 @@ def _view(
     means: Means,
 ) -> Curve | Bars | Surface:
     """The view of all segments."""
-    parts = _Parts(fitted, sources, names, means)
+    parts = _SegmentParts(fitted, sources, names, means)
     for n, columns in chunks:
         parts.add(n, columns)
     if not parts.levels:
@@ -237,8 +237,8 @@ def _view(
     return view if crossed is None else view.with_crosses(crossed)
 
 
-class _Parts:
-    """What the segments of a view leave of the model, chunk by chunk."""
+class _SegmentParts:
+    """What the segments of a view leave of the model: a function of the fields that vary. Filled chunk by chunk."""
 
     def __init__(self, fitted: Fitted, sources: Sources, names: tuple[str, ...], means: Means) -> None:
         self.fitted, self.sources, self.names, self.means = fitted, sources, names, means
@@ -254,15 +254,15 @@ class _Parts:
     def add(self, n: int, columns: dict[str, pa.Array]) -> None:
         """Add segments with the given values."""
         model, params, layout = self.fitted.model, self.fitted.params, self.fitted.encoder.layout
-        P, linear, self.unit_field = other_units(self.fitted, self.sources, self.along, n, columns, self.means)
+        P, linear = self._other_units(n, columns)
         linear = params["bias"].astype(np.float64) + linear
         interaction = model.interaction(P, params, self.unit_field) if len(self.unit_field) else 0.0
         self.levels.append(linear + interaction)
         self.slopes.append(np.stack([model.slope(P, params, self.unit_field, f) for f in self.along], axis=1))
         if not self.crosses and len(self.names) == 2:
-            self.scales.append(pair_scale(model, params, P, self._numbers(), len(layout.fields)))
+            self.scales.append(_pair_scale(model, params, P, self._numbers(), len(layout.fields)))
         for f in self.crosses:
-            self.closed[f].append(closed_groups(self.fitted, self.sources, f, columns, self.means))
+            self.closed[f].append(self._closed_groups(f, columns))
         if self.crosses and not model.pairwise:
             self.units.append((P, linear))
 
@@ -273,7 +273,7 @@ class _Parts:
             return np.zeros((n, self.sources.fields[name].layout.n_features)), None
         f = schema.names.index(name)
         slopes = np.concatenate([part[:, self.along.index(f)] for part in self.slopes])
-        return feature_effects(self.fitted, f, slopes), self.fitted.encoder.feature_counts[f]
+        return _feature_effects(self.fitted, f, slopes), self.fitted.encoder.feature_counts[f]
 
     def pairs(self) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
         """Factors and scales of a surface; none with crosses, where it is not the sum of such pairs."""
@@ -281,7 +281,7 @@ class _Parts:
             nothing = [np.zeros((self.sources.fields[name].layout.n_features, 0)) for name in self.names]
             return (nothing[0], nothing[1]), np.zeros((sum(map(len, self.levels)), 0))
         first, second = self._numbers()
-        return pair_factors(self.fitted, first, second), np.concatenate(self.scales)
+        return _pair_factors(self.fitted, first, second), np.concatenate(self.scales)
 
     def crossed(self) -> Crossed | None:
         """The score of all that varies together, if crosses do."""
@@ -304,6 +304,38 @@ class _Parts:
             linear,
         )
 
+    def _other_units(self, n: int, columns: dict[str, pa.Array]) -> tuple[FloatArray, FloatArray]:
+        """Vectors of all units that do not vary, shape (n, units, width), and their linear part."""
+        fitted, width = self.fitted, self.fitted.params["factors"].shape[1]
+        parts, linear, unit_field = [np.zeros((n, 0, width))], np.zeros(n), []
+        for f, item in enumerate(fitted.encoder.fields):
+            if f in self.along:
+                continue
+            if f in self.means.vectors:
+                vector, mean_weight = self.means.vectors[f]
+                parts.append(np.broadcast_to(vector, (n, 1, width)))
+                linear += mean_weight
+            else:
+                if isinstance(item, Cross):
+                    features, weight = product(item, self._closed_groups(f, columns))
+                else:
+                    features, weight = item.features_on_axis(columns[item.name])
+                vectors, weights = unit_vectors(fitted, f, features, weight)
+                parts.append(np.broadcast_to(vectors, (n, *vectors.shape[1:])))
+                linear += weights
+            unit_field += [f] * parts[-1].shape[1]
+        self.unit_field = np.array(unit_field, np.int32)
+        return np.concatenate(parts, axis=1), linear
+
+    def _closed_groups(self, f: int, columns: dict[str, pa.Array]) -> list[PartGroup]:
+        """The weights of the parts of a cross that do not vary: fixed and averaged ones."""
+        cross = self.fitted.encoder.crosses[f]
+        groups = [self.means.groups[f]] if f in self.means.groups else []
+        for i, (part, source) in enumerate(zip(cross.fields, self.sources.of[cross.name], strict=True)):
+            if source in columns:
+                groups.append(encode_part(cross, i, part.read_axis(columns[source])))
+        return groups
+
     def _numbers(self) -> list[int]:
         return [self.fitted.encoder.schema.names.index(name) for name in self.names]
 
@@ -316,7 +348,7 @@ _BLOCK_ROWS = 65_536  # rows of a background that are read at a time
 _BLOCK_SIZE = 1 << 21  # coordinates of vectors that are converted to float64 at a time
 
 
-def read_columns(source: Table, names: list[str], rows: int) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+def _read_columns(source: Table, names: list[str], rows: int) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Number of rows and the columns of the given names, chunk by chunk."""
     for chunk in source.chunks(names or source.names[:1], rows):
         yield chunk.num_rows, {name: chunk.column(name) for name in names}
@@ -335,7 +367,7 @@ class Means:
     groups: dict[int, PartGroup] = field(default_factory=dict)
 
 
-def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest, background: object) -> Means:
+def _mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest, background: object) -> Means:
     """Means for the sources of values that are not named."""
     check_choice("rest", rest, ("error", "mean"))
     if background is not None and rest != "mean":
@@ -346,7 +378,8 @@ def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest,
     if rest == "error":
         raise ValueError(f'the segment lacks {quoted(absent)}; give their values, or average over them: rest="mean"')
     fields = fitted.encoder.fields
-    parts = [_absent_parts(item, sources, absent) for item in fields]
+    # Positions of the parts of each field that are absent; a field of one column is its own part.
+    parts = [[i for i, name in enumerate(sources.of_field(item.name)) if name in absent] for item in fields]
     whole = [f for f, item in enumerate(fields) if len(parts[f]) == len(item.columns)]
     some = {f: parts[f] for f, item in enumerate(fields) if 0 < len(parts[f]) < len(item.columns)}
     split = [fields[f].name for f in whole if n_units(fitted, f) > 1]
@@ -355,19 +388,16 @@ def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest,
             f'{quoted(split)}: reduction="identity" has no mean vector, because the vectors of the field interact with '
             "each other; give values in the segment"
         )
-    kept = background is None
-    weights, groups = _kept(fitted, sources, whole, some) if kept else _averaged(fitted, whole, some, background)
+    if background is None:
+        weights, groups = _trained_means(fitted, sources, whole, some)
+    else:
+        weights, groups = _table_means(fitted, whole, some, background)
     first = fitted.encoder.layout.feature_ptr
     vectors = {f: mean_vector(fitted.params, int(first[f]), share) for f, share in zip(whole, weights, strict=True)}
     return Means(vectors, groups)
 
 
-def _absent_parts(item: AnyField, sources: Sources, absent: list[str]) -> list[int]:
-    """Positions of the parts of a field that a segment does not name; a field of one column is its own part."""
-    return [i for i, name in enumerate(sources.of_field(item.name)) if name in absent]
-
-
-def _kept(
+def _trained_means(
     fitted: Fitted, sources: Sources, whole: list[int], some: dict[int, list[int]]
 ) -> tuple[list[FloatArray], dict[int, PartGroup]]:
     """Mean weights of fields, and of parts of crosses, over the training rows, from the encoder."""
@@ -394,7 +424,7 @@ def _kept(
     return [means[f] for f in whole], groups
 
 
-def _averaged(
+def _table_means(
     fitted: Fitted, whole: list[int], some: dict[int, list[int]], background: object
 ) -> tuple[list[FloatArray], dict[int, PartGroup]]:
     """The same over a table."""
@@ -411,7 +441,7 @@ def _averaged(
     totals = {f: np.zeros(encoder.layout.fields[f].n_features) for f in whole}
     means = {f: GroupMeans(fields[f], parts) for f, parts in some.items()}
     n_rows = 0
-    for n, columns in read_columns(source, names, _BLOCK_ROWS):
+    for n, columns in _read_columns(source, names, _BLOCK_ROWS):
         n_rows += n
         for f, total in totals.items():
             values = [columns[name] for name in columns_of[f]]
@@ -428,52 +458,7 @@ def _averaged(
 # Fields that vary
 
 
-def other_units(
-    fitted: Fitted,
-    sources: Sources,
-    along: list[int],
-    n: int,
-    columns: dict[str, pa.Array],
-    means: Means,
-) -> tuple[FloatArray, FloatArray, Int32Array]:
-    """Vectors of all units outside of `along`, shape (n, units, width), their linear part, and their fields.
-
-    `columns` has the values along the axis of each source, by its name.
-    """
-    width = fitted.params["factors"].shape[1]
-    parts, linear, unit_field = [np.zeros((n, 0, width))], np.zeros(n), []
-    for f, item in enumerate(fitted.encoder.fields):
-        if f in along:
-            continue
-        if f in means.vectors:
-            vector, mean_weight = means.vectors[f]
-            parts.append(np.broadcast_to(vector, (n, 1, width)))
-            linear += mean_weight
-        else:
-            if isinstance(item, Cross):
-                features, weight = product(item, closed_groups(fitted, sources, f, columns, means))
-            else:
-                features, weight = item.features_on_axis(columns[item.name])
-            vectors, weights = unit_vectors(fitted, f, features, weight)
-            parts.append(np.broadcast_to(vectors, (n, *vectors.shape[1:])))
-            linear += weights
-        unit_field += [f] * parts[-1].shape[1]
-    return np.concatenate(parts, axis=1), linear, np.array(unit_field, np.int32)
-
-
-def closed_groups(
-    fitted: Fitted, sources: Sources, f: int, columns: dict[str, pa.Array], means: Means
-) -> list[PartGroup]:
-    """The weights of the parts of a cross that do not vary: fixed ones, and those that are averaged."""
-    cross = fitted.encoder.crosses[f]
-    groups = [means.groups[f]] if f in means.groups else []
-    for i, (part, source) in enumerate(zip(cross.fields, sources.of[cross.name], strict=True)):
-        if source in columns:
-            groups.append(encode_part(cross, i, part.read_axis(columns[source])))
-    return groups
-
-
-def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
+def _pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
     """s of C = L diag(s) R', shape (n, coordinates of L): for products it is the segment's."""
     between = model.between(params, *along)
     weight = between if between.ndim < 2 else np.float64(1.0)
@@ -482,7 +467,7 @@ def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int],
     return np.concatenate([pairs, model.product_weight * products], axis=1)
 
 
-def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:
+def _pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:
     """L and R: the vectors of two fields, transformed so that their interaction is a sum over coordinates.
 
     Coordinates for pairs come first, then coordinates for products with units of other fields.
@@ -500,7 +485,7 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
     return np.concatenate([left, more_left], axis=1), np.concatenate([right, more_right], axis=1)
 
 
-def feature_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
+def _feature_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
     """α: the effect w_i + g' v_i of every feature of a field, shape (n, features)."""
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
     effects = np.empty((len(slopes), last - first))

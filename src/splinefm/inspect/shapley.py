@@ -15,7 +15,7 @@ from splinefm._checks import check_count
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import counted
 from splinefm.inspect.cross_terms import CrossTerms, Term
-from splinefm.inspect.rows import EncodedRows, read_rows
+from splinefm.inspect.rows import EncodedRows, read_rows, without_fields
 from splinefm.inspect.terms import (
     Players,
     Sums,
@@ -116,7 +116,7 @@ class Background:
         given = read_rows(fitted, table, threads, rows)
         if not len(given):
             raise ValueError("the background has no rows; it needs at least one to compare with")
-        slots = given.without(players.shared)
+        slots = without_fields(given.slots, players.shared)
         pairs = pair_part(fitted)
         means = _field_means(pairs, slots)
         # The kernels compute in float32, so everything must be derived from the rounded means.
@@ -173,7 +173,7 @@ class PlayerEffects:
 
 def player_shares(known: Background, rows: EncodedRows, threads: int | None) -> FloatArray:
     """Shapley values, shape (n, players)."""
-    slots, players = rows.without(known.players.shared), known.players
+    slots, players = without_fields(rows.slots, known.players.shared), known.players
     values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
     if not players.are_fields:
         values = _by_player(players, values)
@@ -190,7 +190,7 @@ def player_effects(
     known: Background, rows: EncodedRows, threads: int | None, among: IndexArray | None = None
 ) -> PlayerEffects:
     """Effects of all players, and of the triples among some of them; all by default."""
-    slots, players = rows.without(known.players.shared), known.players
+    slots, players = without_fields(rows.slots, known.players.shared), known.players
     n_fields, n = len(known.center), players.n
     both = field_effects(known.pairs, slots, known.center, known.slope, known.inner, threads)
     main, pairs = both[:, :n_fields], both[:, n_fields:]
