@@ -83,7 +83,7 @@ def merged(rows, scan, processes, transport=lambda statistics, scan: statistics)
 
 
 def fitted_loss(statistics):
-    loss, start = statistics.targets().fitted()
+    loss, start = statistics.targets().fit_loss()
     return loss, np.asarray(start).tolist()
 
 
@@ -134,7 +134,7 @@ def test_it_is_that_of_one_process(data):
     assert statistics.encoder() == sf.fit_encoder(schema, table.select(list(schema.columns)))
     summary = TargetSummary(sf.Loss("squared"))
     summary.add(np.array(table["y"], float), np.array(table["w"]))
-    assert fitted_loss(statistics) == summary.fitted()
+    assert fitted_loss(statistics) == summary.fit_loss()
     sample = ValidationSample(0.3, 4, 50)
     sample.add(0, table.to_batches()[0])
     assert statistics.validation_share(50) == sample.share
@@ -146,9 +146,9 @@ def test_losses_are_those_of_all_rows(data, name, monkeypatch):
     monkeypatch.setattr(targets, "_MAX_TARGETS", 100)
     summary = TargetSummary(sf.Loss(name))
     summary.add(np.array(table["y"], float), np.array(table["w"]))
-    loss, _ = merged(rows, replace(scan_of(schema), loss=sf.Loss(name)), 3).targets().fitted()
-    assert loss.center == pytest.approx(summary.fitted()[0].center, rel=1e-12)
-    assert loss.scale == pytest.approx(summary.fitted()[0].scale, rel=1e-12)
+    loss, _ = merged(rows, replace(scan_of(schema), loss=sf.Loss(name)), 3).targets().fit_loss()
+    assert loss.center == pytest.approx(summary.fit_loss()[0].center, rel=1e-12)
+    assert loss.scale == pytest.approx(summary.fit_loss()[0].scale, rel=1e-12)
 
 
 @pytest.mark.parametrize("most", [10, 50, 1000])

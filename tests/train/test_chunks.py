@@ -163,8 +163,8 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
     weight[:1000] = 0.0
     folder = parquet_folder(data.append_column("w", pa.array(weight)), tmp_path)
     source = LabeledTable(SCHEMA, "y", "w", folder)
-    survey = scan_table(source, sf.Loss("squared"), held_out(), TRAINING)
-    loss, start = survey.targets.fitted()
+    _, targets = scan_table(source, sf.Loss("squared"), held_out(), TRAINING)
+    loss, start = targets.fit_loss()
     y = data["y"].to_numpy()
     center = np.average(y, weights=weight)
     assert loss.center == pytest.approx(center, rel=1e-12)
@@ -175,8 +175,8 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
 def test_the_start_is_the_rate_of_the_whole_table(tmp_path):
     data = sorted_by_target().set_column(2, "y", pa.array((np.arange(ROWS) >= 3000).astype(float)))
     source = LabeledTable(SCHEMA, "y", None, parquet_folder(data, tmp_path))
-    survey = scan_table(source, sf.Loss("logistic"), held_out(), TRAINING)
-    assert survey.targets.fitted()[1] == pytest.approx(np.log(1 / 3))
+    _, targets = scan_table(source, sf.Loss("logistic"), held_out(), TRAINING)
+    assert targets.fit_loss()[1] == pytest.approx(np.log(1 / 3))
 
 
 def test_a_sorted_folder_is_learned(tmp_path, monkeypatch):

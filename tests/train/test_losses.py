@@ -429,10 +429,10 @@ def test_targets_whose_squares_overflow_or_vanish_are_refused(name):
     summary = TargetSummary(sf.Loss(name))
     summary.add(np.array([1e-300, 3e-300]), np.ones(2))
     with pytest.raises(ValueError, match=r"all targets are below 1e-100, such as .*; multiply them by a constant"):
-        summary.fitted()
+        summary.fit_loss()
     summary = TargetSummary(sf.Loss(name))
     summary.add(np.array([1e-90, 3e-90]), np.ones(2))
-    assert np.isfinite(summary.fitted()[1])
+    assert np.isfinite(summary.fit_loss()[1])
 
 
 def test_a_huber_loss_without_a_threshold_is_reported():
@@ -445,7 +445,7 @@ class TestTargetSummary:
         summary = TargetSummary(loss)
         for rows in np.array_split(np.arange(len(y)), parts):
             summary.add(y[rows], weight[rows])
-        return summary.fitted()
+        return summary.fit_loss()
 
     @few
     @given(problems(), st.integers(1, 4))

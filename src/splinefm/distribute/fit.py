@@ -120,7 +120,7 @@ def fit_on_processes(
     prepared = prepare(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
     with processes.together():
         encoder = prepared.statistics.encoder()
-        loss, start = prepared.statistics.targets().fitted()
+        loss, start = prepared.statistics.targets().fit_loss()
         training = settings_for(training, request.schema, encoder.n_rows)
         groups = make_groups(encoder, training)
     size = training.rows_per_step(prepared.n_rows)

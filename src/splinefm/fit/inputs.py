@@ -53,16 +53,9 @@ def column_labels(X: object) -> list[object] | None:
 
 
 def match_labels(names: list[str], known: list[object] | None, X: object) -> list[str]:
-    """Return the names of the columns of X, which has no text as names, by the labels that the fit knows.
+    """Return the names of the columns of X in its order, by the labels that the columns had in the fit.
 
-    Parameters
-    ----------
-    names : list of str
-        The names that the columns of the fit have been given, in order.
-    known : list, optional
-        The labels of these columns. Columns without labels are matched by position.
-    X : table
-        A table with as many columns.
+    `names` are those that the fit has given to columns without text as names; without labels, positions count.
     """
     given = column_labels(X)
     if known is None or given is None or given == known:

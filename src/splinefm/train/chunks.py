@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import starmap
 from typing import NamedTuple
 
@@ -119,43 +119,20 @@ MEMORY_BYTES = 1 << 30
 SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
 
 
-@dataclass
-class TableScan:
-    """The results of the first pass over a table.
-
-    Attributes
-    ----------
-    statistics : EncoderStatistics
-        What the encoder is fitted to.
-    held_out : ValidationSample
-        The validation rows.
-    targets : TargetSummary
-        What the loss is fitted to.
-    """
-
-    statistics: EncoderStatistics
-    held_out: ValidationSample
-    targets: TargetSummary
-
-    def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
-        """Add the next rows of the table."""
-        self.held_out.add(self.statistics.n_rows, batch)
-        self.statistics.update_batch(batch)
-        self.targets.add(y, weight)
-
-
 def scan_table(
     source: LabeledTable, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
-) -> TableScan:
-    """Read a table once; invalid targets and weights raise an error before training begins."""
-    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
+) -> tuple[EncoderStatistics, TargetSummary]:
+    """Read a table once, and hold rows out; invalid targets and weights raise an error before training begins."""
+    statistics, targets = EncoderStatistics(source.schema, training.threads), TargetSummary(loss)
     progress.begin("reading the table", source.opened.n_rows)
     for batch in prefetch(source.batches(CHUNK)):
         y, weight = source.targets(batch)
-        loss.check(y, source.target, scan.statistics.n_rows)
-        scan.add(batch, y, weight)
+        loss.check(y, source.target, statistics.n_rows)
+        held_out.add(statistics.n_rows, batch)
+        statistics.update_batch(batch)
+        targets.add(y, weight)
         progress.advance(batch.num_rows)
-    return scan
+    return statistics, targets
 
 
 def prepare_chunks(
@@ -199,13 +176,13 @@ def _prepare(
         raise ValueError(f"validation must be a share of at least 0 and below 1, or a table; got {share}")
     given = replace(source, table=validation) if share is None else None
     held_out = ValidationSample(share or 0.0, training.seed, MAX_VALIDATION_ROWS, copies)
-    scan = scan_table(source, loss, held_out, training, progress)
+    statistics, targets = scan_table(source, loss, held_out, training, progress)
     progress.begin("fitting the encoder")
-    encoder = scan.statistics.encoder()
-    loss, start = scan.targets.fitted()
-    sample = scan.held_out if given is None else sample_validation(given, training)
+    encoder = statistics.encoder()
+    loss, start = targets.fit_loss()
+    sample = held_out if given is None else sample_validation(given, training)
     sample.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
-    chunks = Chunks(source, encoder, loss, training, scan.held_out, start, validation)
+    chunks = Chunks(source, encoder, loss, training, held_out, start, validation)
     chunks.validation = sample.encode(given or source, encoder, loss, training.threads)
     if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
         chunks.keep(progress)
@@ -270,7 +247,7 @@ class Chunks:
             progress.advance(len(part.y))
         self.kept = chunk
 
-    def again(self, source: LabeledTable, training: Training, progress: Progress = SILENT) -> Chunks:
+    def reencode(self, source: LabeledTable, training: Training, progress: Progress = SILENT) -> Chunks:
         """Return the same rows, with the same ones held out, encoded for another schema.
 
         The loss has the classes and class weights of these chunks. Fields that the schemas share are taken over.

@@ -166,20 +166,8 @@ class EpochResult(NamedTuple):
 class TrainingRun:
     """A model that learns from some rows, in another order in every epoch.
 
-    Parameters
-    ----------
-    engine : Engine
-        The engine with its parameters.
-    rows : callable
-        `rows(epoch)` yields the chunks of an epoch, counted from 0; each must fit in memory.
-    n_rows : int
-        Rows of an epoch.
-    loss : Loss
-        The loss to minimize.
-    training : Training
-        The settings, with the learning rate for the number of fields.
-    rng : Generator
-        Draws the order of the rows.
+    `rows(epoch)` yields the chunks of an epoch, counted from 0, each of which must fit in memory; there are `n_rows`
+    rows. `training` has the learning rate for the number of fields. `rng` draws the order of the rows.
     """
 
     engine: Engine
@@ -312,11 +300,6 @@ class ConcurrentRefit:
     The other run holds rows out and decides which epoch is to be kept. Steps on few rows hardly gain by a second
     thread, and two runs do: both together take little longer than one, as opposed to one after the other. Parameters
     are the same to the bit.
-
-    Parameters
-    ----------
-    run : TrainingRun
-        The model that learns from all rows.
     """
 
     def __init__(self, run: TrainingRun) -> None:

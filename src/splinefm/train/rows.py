@@ -169,27 +169,16 @@ MAX_VALIDATION_ROWS = 200_000
 
 @dataclass
 class ValidationSample:
-    """A random share of a table's rows, at most `most` of them, spread over the whole table.
+    """A random share of a table's rows, at most `max_rows` of them, spread over the whole table.
 
     A row is included if its random number, which depends only on the seed and the row number, is below the share. If
     there are too many rows, the share is halved. The sample therefore does not depend on the order of reading. Copies
-    of a row have its number, so that they are included together.
-
-    Parameters
-    ----------
-    share : float
-        The share of rows to draw; it can decrease.
-    seed : int
-        Seed of the random numbers.
-    most : int
-        The most rows to draw.
-    copies : array, optional
-        The first row that each row of the table is a copy of; see `find_copies`.
+    of a row (`copies` of `find_copies`) have its number, so that they are included together.
     """
 
     share: float
     seed: int
-    most: int
+    max_rows: int
     copies: Int64Array | None = None
     n_rows: int = 0
     parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
@@ -209,11 +198,11 @@ class ValidationSample:
         randoms, batch = _below(self.share, randoms, batch)
         self.parts.append((randoms, without_dictionaries(batch)))
         self.n_rows += len(randoms)
-        self.limit(self.most)
+        self.limit(self.max_rows)
 
-    def limit(self, most: int) -> None:
+    def limit(self, max_rows: int) -> None:
         """Halve the share until there are at most this many rows."""
-        while self.n_rows > most:
+        while self.n_rows > max_rows:
             self.lower(self.share / 2)
 
     def lower(self, share: float) -> None:
@@ -340,16 +329,8 @@ def find_copies(keys: Keys, y: FloatArray, chance: Callable[[], float]) -> Int64
     """Return the first row that each row is a copy of, or None if hardly any are copies.
 
     Copies have the same target, while other equal rows have different ones; there are more of them than the values of
-    the columns explain; and a row has only some.
-
-    Parameters
-    ----------
-    keys : array
-        See `row_keys`.
-    y : array
-        The targets.
-    chance : callable
-        See `chance_of_equal_rows`; only called for tables that may have copies.
+    the columns explain; and a row has only some. `keys` are those of `row_keys`; `chance` returns what
+    `chance_of_equal_rows` does, and is only called for tables that may have copies.
 
     Examples
     --------

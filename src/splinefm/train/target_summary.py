@@ -99,7 +99,7 @@ class TargetSummary:
             self.totals += class_totals(y, weight, len(self.totals))
         self.n_rows += len(y)
 
-    def fitted(self) -> tuple[Loss, float | FloatArray]:
+    def fit_loss(self) -> tuple[Loss, float | FloatArray]:
         """Return the loss with the center and scale of the target, and the score of the best constant: see `start`."""
         if self.moments.weight == 0.0:
             raise ValueError("all sample weights are 0; at least one row must have a positive weight")

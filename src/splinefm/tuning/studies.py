@@ -370,23 +370,7 @@ def _is_alive(trial: FrozenTrial) -> bool:
 
 
 class StudyRunner:
-    """Runs trials until there are enough or time runs out.
-
-    Parameters
-    ----------
-    study : optuna.Study
-        The study to add trials to.
-    experiment : Experiment
-        Runs them.
-    space : mapping of str to distribution
-        What to search.
-    trials : int
-        Total number of trials in the study.
-    deadline : float
-        The end, as a value of `time.monotonic`.
-    progress : Progress
-        Gets a line for every trial.
-    """
+    """Runs trials of an experiment until the study has enough of them, or until the deadline (`time.monotonic`)."""
 
     def __init__(
         self,

@@ -297,20 +297,9 @@ class UpdateRefused(ValueError):
 
 
 class GuardedUpdate:
-    """One update under a guard: what the model said before it, and the rows that judge it.
+    """One update under a guard: what the model predicted before it, and the rows that judge it.
 
-    Parameters
-    ----------
-    guard : Guard
-        The bounds.
-    before : Fitted
-        The model before the update.
-    source : LabeledTable
-        The new rows.
-    training : Training
-        Seed and threads.
-    n_steps : int
-        Steps so far: each update holds out other rows.
+    Each update holds out other rows, by the steps so far.
     """
 
     def __init__(self, guard: Guard, before: Fitted, source: LabeledTable, training: Training, n_steps: int) -> None:
@@ -353,19 +342,7 @@ class GuardedUpdate:
 def make_verdict(
     guard: Guard, new: EvaluationSums, before: EvaluationSums, after: EvaluationSums, rise: LossIncrease
 ) -> Verdict:
-    """Judge an update.
-
-    Parameters
-    ----------
-    guard : Guard
-        The bounds.
-    new : EvaluationSums
-        The model before the update on the new rows.
-    before, after : EvaluationSums
-        The models before and after the update on the judging rows.
-    rise : LossIncrease
-        How the losses of the judging rows change.
-    """
+    """Judge an update: the old model on the new rows, and both models on the judging rows, whose losses rise."""
     found = (new.judgment(), before.judgment(), after.judgment())
     return Verdict(*found, tuple(_reasons(guard, new, before, after, rise)))
 

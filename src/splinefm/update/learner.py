@@ -67,18 +67,8 @@ def shift_for_new_classes(
 ) -> FloatArray | None:
     """Return what to add to the biases for classes that occur for the first time; None if there is no such class.
 
-    Parameters
-    ----------
-    loss : Loss
-        The loss of the model.
-    bias : array
-        The bias of the model, or of each class of a softmax.
-    rows : Chunk
-        New rows.
-    score : array, shape (n,) or (n, classes)
-        Their scores.
-    n_known : int
-        Rows that the model has learned from.
+    `bias` has one number, or one per class of a softmax; `score` are those of the new rows, and `n_known` is the number
+    of rows that the model has learned from.
     """
     if not may_lack_class(bias) or not rows.sample_weight.any() or not np.isfinite(score).all():
         return None
