@@ -12,8 +12,8 @@ from splinefm.cli import demo as module
 from splinefm.cli.click_data import SEGMENTS, click_data
 from splinefm.cli.demo import print_demo, run_demo
 from splinefm.metrics import logloss
-from splinefm.plots.curves import lines
-from splinefm.plots.figures import COLORS, make_panels
+from splinefm.plots.curves import COLORS, lines
+from splinefm.plots.figures import make_panels
 
 SMALL = {
     "train_rows": 2000,

@@ -26,8 +26,8 @@ from splinefm.inspect.importance import Importance
 from splinefm.inspect.survey import Z90, calibration_bins
 from splinefm.model.family.parameters import init_params
 from splinefm.plots.captions import LONGEST, caption
+from splinefm.plots.curves import COLORS
 from splinefm.plots.decorations import PALETTE, RED
-from splinefm.plots.figures import COLORS
 from splinefm.train.results import StudySummary, TrialSummary
 from support import random_fitted
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray
+from splinefm._checks import check_size
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.axes import RawAxis, column_values, shown_values, split_tokens
 from splinefm.inspect.curves import Bars, Curve
@@ -25,9 +26,10 @@ from splinefm.plots.decorations import (
     set_values_axis,
     token_strip,
 )
-from splinefm.plots.figures import COLORS, TRUTH, Axes, Figure, check_count, check_kind, use_axes
+from splinefm.plots.figures import Axes, Figure, check_kind, use_axes
 from splinefm.train.losses import Loss
 
+COLORS, TRUTH = (*PALETTE[:4], PALETTE[-1]), "#BBBBBB"
 # Below this number of curves, a band goes from the smallest to the largest; otherwise from 5 % to 95 %.
 FEW_CURVES = 20
 # Lines with names, in two styles per color.
@@ -303,7 +305,7 @@ def bars(
     ['b', 'a', '(missing)', '(rare)']
     """
     check_kind("bars", bars, Bars, "made by fitted.segment along a categorical field")
-    check_count("most", most)
+    check_size("most", most)
     ax = use_axes(ax, lines=min(most, len(bars.names)) + len(bars.shown_tokens))
     values = np.atleast_2d(bars.predictions if link else bars.scores)
     found = legend_names(names, len(values), "segments")

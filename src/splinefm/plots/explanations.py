@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from splinefm._checks import check_size
 from splinefm.inspect.importance import Importance
 from splinefm.plots.captions import captions
 from splinefm.plots.decorations import PALETTE, label_bars, two_digits, write_cells
-from splinefm.plots.figures import Axes, check_count, check_kind, use_axes
+from splinefm.plots.figures import Axes, check_kind, use_axes
 
 _FEW_FIELDS = 9
 
@@ -32,7 +33,7 @@ def importance(importance: Importance, ax: Axes | None = None, *, most: int = 20
     ['c', 'x']
     """
     check_kind("importance", importance, Importance, "made by sf.importance")
-    check_count("most", most)
+    check_size("most", most)
     ax = use_axes(ax, lines=min(most, len(importance.fields)))
     ranked = importance.ranked_fields()
     drawn, rest = ranked[:most], ranked[most:]
@@ -64,7 +65,7 @@ def pairs(importance: Importance, ax: Axes | None = None, *, most: int = 15) -> 
     ['0.20']
     """
     check_kind("importance", importance, Importance, "made by sf.importance")
-    check_count("most", most, 2)
+    check_size("most", most, 2)
     ax = use_axes(ax)
     n = len(importance.fields)
     if n < 2:

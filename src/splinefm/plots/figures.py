@@ -6,8 +6,6 @@ needs no display: `ax.figure.savefig("plot.png")`.
 
 from __future__ import annotations
 
-import numpy as np
-
 try:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
@@ -17,10 +15,6 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "plots need matplotlib, which is not installed: pip install 'splinefm[plots]'", name=error.name
     ) from error
-
-# The Okabe-Ito palette, which readers with any color vision can tell apart.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000")
-TRUTH = "#BBBBBB"
 
 
 def use_axes(ax: object, *, lines: int | None = None, width: float = 6.4) -> Axes:
@@ -86,9 +80,3 @@ def check_kind(name: str, value: object, kind: type, hint: str) -> None:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise TypeError(f"{name} must be {article} {kind.__name__}, {hint}; got {type(value).__name__}")
-
-
-def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise unless an argument is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray
+from splinefm._checks import check_size
 from splinefm.inspect.axes import RawAxis, Scale, choose_scale
 from splinefm.inspect.survey import Calibration, calibration_bins
 from splinefm.plots.decorations import GRAY, PALETTE, draw_strip, set_raw_axis, use_percent
-from splinefm.plots.figures import Axes, check_count, use_axes
+from splinefm.plots.figures import Axes, use_axes
 
 
 def calibration(
@@ -47,7 +48,7 @@ def calibration(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('mean prediction', 'mean target')
     """
-    check_count("bins", bins)
+    check_size("bins", bins)
     target, p, weight = _calibration_arrays(y, prediction, sample_weight)
     ax = use_axes(ax)
     found = calibration_bins(target, p, weight, bins)
