@@ -194,7 +194,7 @@ class MultiResolution:
         return np.concatenate(starts, axis=1) + first, np.concatenate(weights, axis=1)
 
     def smoothing(self, order: int) -> tuple[float, ...]:
-        """The weight of Σ |Δ^order v|² in the smoothness penalty, by resolution: that of 20 segments for all of them.
+        """The weight of Σ |Δ^order v|² in the smoothness penalty, by resolution: as of 20 segments for all of them.
 
         Weights that grow with the number of segments would smooth away the detail that the finest resolution is there
         for. The coarse ones carry what is smooth.
@@ -619,7 +619,7 @@ def levels_of(basis: Basis) -> tuple[Basis, ...]:
 
 
 def product_widths(bases: Sequence[Basis]) -> tuple[int, ...]:
-    """Widths of the windows of a product: those of the last basis for every function of the others."""
+    """Widths of the windows of a product: the last basis' for every function of the others."""
     if not bases:
         return (1,)
     return tuple(bases[-1].widths) * math.prod(sum(basis.widths) for basis in bases[:-1])

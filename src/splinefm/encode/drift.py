@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._arrays import Array, BoolArray, FloatArray
-from splinefm._cached import cached_property
 from splinefm.encode.fields.categorical import Categorical, CategoryStatistics, MultiValued
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical, NumericalStatistics
@@ -217,34 +216,29 @@ class _Categories:
 
     item: Categorical | MultiValued
 
-    @cached_property
-    def elements(self) -> Categorical:
-        """The field of single categories."""
-        return self.item.elements
-
     def is_usual(self, values: Any, start: Any) -> bool:
         """Whether the smallest feature, which is cheap to find, leaves nothing to count."""
-        n_tokens = self.elements.n_tokens
+        n_tokens = self.item.n_tokens
         return not self.item.holds_lists and n_tokens > 0 and bool(start.min() >= n_tokens)
 
     def count(self, column: pa.Array, values: Any, start: Any, weight: Array, wants_examples: bool) -> Any:
         """Unseen and missing categories."""
-        n, item, elements = len(start), self.item, self.elements
-        first = elements.first_unseen
+        n, item = len(start), self.item
+        first = item.first_unseen
         is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
         if item.unseen == "neutral":  # elements of lists leave no trace
             unseen = (weight == 0.0) & (start == 0) & (not item.holds_lists)
         else:
-            unseen = elements.is_unseen(start) & (weight != 0.0)
+            unseen = item.is_unseen(start) & (weight != 0.0)
         n_unseen = int(unseen.sum())
         total = int((weight != 0.0).sum() - is_missing.sum()) if item.holds_lists else n
-        examples = _quoted(elements.unknown(values.names.unique().drop_null())) if n_unseen and wants_examples else []
+        examples = _quoted(item.unknown(values.names.unique().drop_null())) if n_unseen and wants_examples else []
         return (n_unseen, total, examples), (int(is_missing.sum()), n, ())
 
     def count_statistics(self, statistics: CategoryStatistics) -> Count:
         """Unseen categories."""
         names, counts = statistics.counts.every()
-        unseen = self.elements.find(names) < 0
+        unseen = self.item.find(names) < 0
         total = int(counts.sum()) if self.item.holds_lists else statistics.n_rows
         return int(counts[unseen].sum()), total, _quoted(names.filter(to_arrow(unseen)))
 
@@ -254,7 +248,7 @@ class _Categories:
         For new rows that is, as Good and Turing estimate it, the share of the training rows whose category has at most
         `min_count` rows: it was one less without the row itself.
         """
-        item, first, n_tokens = self.item, self.elements.first_unseen, self.elements.n_tokens
+        item, first, n_tokens = self.item, self.item.first_unseen, self.item.n_tokens
         known = counts[n_tokens:]
         total = max(1.0, counts[first:].sum()) if item.holds_lists else n_rows
         unseen = counts[first:n_tokens].sum()
@@ -297,7 +291,7 @@ def outside() -> int:
 
 
 def watch_scores(score: Callable[[Watch | None], Scores], watch: Watch | bool, encoder: Encoder) -> Scores:
-    """Return scores, and warn about unusual values of their table; whoever passes a `Watch` reads it instead."""
+    """Return scores, and warn about unusual values of their table, unless the caller passes a `Watch` to read."""
     watching = watch if isinstance(watch, Watch) else Watch(encoder) if watch else None
     scores = score(watching)
     if watching is not None and watching is not watch:

@@ -37,7 +37,7 @@ BLOCK = 16_384
 # Work on shorter arrays is mostly Python, where threads wait for each other.
 FEW_ROWS = 10_000
 # Memory that fitting a field takes: counts and weights per feature and copies of them, and a few float64 arrays of
-# weights for a summary of so many values.
+# weights for a summary of this many values.
 FEATURE_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
 
 
@@ -46,7 +46,7 @@ class EncoderStatistics:
     """What fitting an encoder needs to know about a table, collected in one pass.
 
     Statistics of parts of a table, collected one after the other, in other processes or on other machines, can be
-    merged: categories, counts and ranges are exactly those of the whole table, quantiles within
+    merged: categories, counts and ranges are exactly as for the whole table, quantiles within
     `QuantileSketch.rank_error`.
 
     Parameters
@@ -263,8 +263,8 @@ class Encoder:
     ) -> Encoder:
         """Add the frequent new categories of a table; returns a new encoder with features appended to fields.
 
-        Transforms, bases and the length of lists do not change. Counts and weights of the table are added to those of
-        earlier rows, which stay as they were encoded: a category that was rare before and is frequent now starts at
+        Transforms, bases and the length of lists do not change. Counts and weights of the table are added to the sums
+        of earlier rows, which stay as they were encoded: a category that was rare before and is frequent now starts at
         zero.
         """
         statistics = EncoderStatistics(self.schema, threads)

@@ -68,7 +68,7 @@ def are_called_identifiers(name: str) -> bool:
 
 
 def name_words(name: str, value: FloatArray, count: Int64Array) -> str:
-    """Return a question about integers that were read as numbers, if they may be names, such as those of users."""
+    """Return a question about integers that were read as numbers, if they may be names, such as user ids."""
     is_asked = _may_be_names(name, value, count)
     return f"; if these are names rather than a quantity, use sf.Categorical({name!r})" if is_asked else ""
 
@@ -113,7 +113,7 @@ MAX_ATOMS = 3
 MAX_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Floats hold integers up to 2^53 exactly. Times in nanoseconds are beyond it, but hardly ever as close to each other.
 LARGEST_EXACT, TOLD_APART = 2.0**53, 0.9
-# More distinct values than this share of all elements of lists: coordinates, such as those of an embedding.
+# More distinct values than this share of all elements of lists: coordinates, such as an embedding.
 COORDINATES = 0.5
 
 

@@ -18,18 +18,17 @@ from splinefm.encode.fields.categorical import Categorical, MultiValued, Unseen
 from splinefm.encode.fields.contract import active_features
 from splinefm.encode.fields.cross import MULTIPLIERS, PRIME, Cross
 from splinefm.encode.fields.numerical import SIGNS, Numerical, NumericalDescription, describe_numerical
-from splinefm.encode.fields.vocabulary import Vocabulary, hash_bucket
+from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import from_strings, to_arrow
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.tables.dates import seconds_of, take_part
-from splinefm.encode.tables.spelling import canonical
 
 NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
 # Arrow reads the other types.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
-_MAX_SPELLINGS = 10_000  # that are cached for a field, beside its names
+_MAX_SPELLINGS = 10_000  # cached for a field, in addition to its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
@@ -39,7 +38,7 @@ Codes = tuple[list[int], list[float]]
 Reader = Callable[[Any], Any]
 
 
-def unseen_feature(field: Categorical, first: int) -> int:
+def unseen_feature(field: Categorical | MultiValued, first: int) -> int:
     """The feature that all unseen categories of a field share; `ASK` if it takes more to know."""
     return {"rare": first + field.first_unseen, "neutral": NO_FEATURE}.get(field.unseen, ASK)
 
@@ -54,7 +53,7 @@ class CategoryFeatures:
     [12, 11, 13, 13, 10]
     """
 
-    def __init__(self, field: Categorical, first: int) -> None:
+    def __init__(self, field: Categorical | MultiValued, first: int) -> None:
         self.field, self.first, self.shared = field, first, unseen_feature(field, first)
         self._known: dict[str, int] = {}
         self._most = len(field.vocabulary or ()) + _MAX_SPELLINGS
@@ -87,10 +86,7 @@ class CategoryFeatures:
             return self.first + field.n_tokens + found
         if self.shared != ASK:
             return self.shared
-        if field.unseen == "hash":
-            known_as = canonical(names, field.spelling)[0].as_py()
-            return self.first + field.first_unseen + hash_bucket(known_as, field.buckets)
-        return encode_one(field, self.first, name)[0][0]  # which raises
+        return self.first + int(field.look_up(names)[0][0])  # a bucket; errors are raised
 
 
 def check_text(column: str, name: str) -> None:
@@ -179,12 +175,12 @@ def slow_reader(item: Numerical, first: int) -> Reader:
     return read
 
 
-def category_reader(item: Categorical, first: int) -> Reader:
+def category_reader(item: Categorical | MultiValued, first: int) -> Reader:
     """Reads names that are not known as they are, and other values."""
     return CategoryFeatures(item, first).find
 
 
-def part_reader(item: Categorical) -> Reader:
+def part_reader(item: Categorical | MultiValued) -> Reader:
     """Reads names of a part of a cross: features inside the part, none for unseen categories."""
     find = CategoryFeatures(item, 0).find
 
@@ -208,7 +204,7 @@ def cross_reader(item: Cross, first: int) -> Reader:
 
 def list_reader(item: MultiValued, first: int) -> Reader:
     """Reads lists of a field: features of its elements, and their weights."""
-    elements = CategoryFeatures(item.elements, first)
+    elements = CategoryFeatures(item, first)
     length = len(item.layout.widths)
 
     def read(value: Any) -> Codes:
@@ -232,11 +228,11 @@ def list_reader(item: MultiValued, first: int) -> Reader:
     return read
 
 
-# How each fitted field reads single rows: what compiled code, in this process or in a file, is made of.
+# Plans: each fitted field as compiled code needs it, in this process or in a file.
 
 
 _NO_NUMBERS = np.zeros(0)
-_AGREES = 1e-6  # the most that weights of a compiled field may differ from those of the encoder
+_AGREES = 1e-6  # the largest difference between weights of a compiled field and of the encoder
 _PROBES = 128
 
 
@@ -294,7 +290,7 @@ class NamesPlan:
 
     Parameters
     ----------
-    item : Categorical
+    item : Categorical or MultiValued
         The field.
     first : int
         Its first feature.
@@ -302,7 +298,7 @@ class NamesPlan:
         What unseen categories become.
     """
 
-    item: Categorical
+    item: Categorical | MultiValued
     first: int
     unseen: Unseen
 
@@ -332,7 +328,7 @@ class ListPlan:
     @property
     def elements(self) -> NamesPlan:
         """Its elements."""
-        return NamesPlan(self.item.elements, self.first, self.item.unseen)
+        return NamesPlan(self.item, self.first, self.item.unseen)
 
     @property
     def length(self) -> int:
@@ -498,7 +494,7 @@ class RowFields:
     Attributes
     ----------
     columns, readers : tuples
-        For `RowEncoder`: the column of each field, of a cross that of each part, and what reads values that compiled
+        For `RowEncoder`: the column of each field or part of a cross, and what reads values that compiled
         code does not.
     slow : tuple of str
         Numerical fields and crosses that are not compiled.
@@ -583,7 +579,7 @@ def _names(plan: NamesPlan, unseen: int) -> tuple[Int64Array, npt.NDArray[np.uin
     return *plan.names, plan.first_name, unseen, ASK if plan.missing is None else plan.missing
 
 
-# Columns of numbers by the code that encodes single rows: a value has the same weights in a table and alone.
+# Columns of numbers, encoded by the code for single rows: a value has the same weights in a table and in a row.
 
 
 class NumberColumn:

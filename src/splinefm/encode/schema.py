@@ -190,7 +190,7 @@ class Schema:
 
     @cached_property
     def positions_by_column(self) -> dict[str, list[int]]:
-        """For each column, the positions of the fields that read it alone."""
+        """For each column, the positions of the fields of this column only."""
         positions: dict[str, list[int]] = {}
         for f, item in enumerate(self.fields):
             if not isinstance(item, Cross):
@@ -198,7 +198,7 @@ class Schema:
         return positions
 
     def on_column(self, column: str) -> tuple[Single, ...]:
-        """The fields that read a column alone; crosses are not among them."""
+        """The fields of this column only; crosses are not among them."""
         return tuple(item for item in self.singles if item.column == column)
 
     @cached_property
@@ -345,7 +345,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_crosses(schema: Schema) -> None:
-    """Raise where a setting of a cross is without effect, before a fit: those of older files load as they are.
+    """Raise where a setting of a cross has no effect, before a fit; older files with such settings still load.
 
     Examples
     --------
@@ -493,7 +493,7 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value)
 
 
-# Whose values the parts of crosses take: those of the fields of a schema that read the same column.
+# The fields whose values the parts of crosses take: fields of the schema that read the same column.
 
 
 class Sources:
@@ -527,7 +527,7 @@ class Sources:
                 self.parts.setdefault(name, []).append(part)
 
     def of_field(self, name: str) -> tuple[str, ...]:
-        """The sources of a field: itself, or that of every part of a cross."""
+        """The sources of a field: itself, or the source of every part of a cross."""
         return self.of.get(name, (name,))
 
     def readers(self, name: str) -> list[str]:

@@ -255,7 +255,7 @@ def _starvation(shares: BasisStarvation, name: str) -> list[dict[str, Any]]:
 def _categorical(item: Any, kept: KeptFeatures | None, counts: FloatArray | None) -> dict[str, Any]:
     members = np.arange(len(item.vocabulary or ())) if kept is None else kept.members
     names = [] if item.vocabulary is None else item.vocabulary.names.take(pa.array(members)).to_pylist()
-    first = item.elements.n_tokens
+    first = item.n_tokens
     position = np.argsort(members, kind="stable")
     shown = np.searchsorted(members, item.display_order(members)) if len(members) else position
     return {
@@ -266,7 +266,7 @@ def _categorical(item: Any, kept: KeptFeatures | None, counts: FloatArray | None
         "counts": None if counts is None else counts[first + members].tolist(),
         "token_counts": None if counts is None else counts[:first].tolist(),
         "unseen": item.unseen,
-        "spelling": item.elements.spelling,
+        "spelling": item.spelling,
         "separator": getattr(item, "separator", None),
         "length": len(item.layout.widths),
     }

@@ -315,7 +315,7 @@ def _describe(item: Any) -> dict[str, Any]:
         edges = item.bin_edges().tolist()
         # JSON has no infinities; bins beyond them hold no number.
         return {**number, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
-    tokens = [token.name for token in item.elements.tokens()]
+    tokens = [token.name for token in item.tokens()]
     described: dict[str, Any] = {
         "kind": "categorical",
         "tokens": tokens,

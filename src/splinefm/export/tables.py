@@ -244,7 +244,7 @@ def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
         return
     names = item.vocabulary.names
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
-    tokens = item.elements.tokens()
+    tokens = item.tokens()
     buckets = [token.bucket for token in tokens] if item.unseen == "hash" else None
     none = pa.nulls(len(tokens), pa.large_string())
     yield _category_table(fitted, first, [token.kind for token in tokens], none, buckets)

@@ -11,7 +11,7 @@ from splinefm._checks import check_one_score
 from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import CategoryField, MultiValued
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical, first_matches
 from splinefm.encode.schema import Sources
@@ -191,12 +191,12 @@ def value_of(item: Any, choice: Choice) -> Any:
             return first_matches(item.rules)[feature]
         return float(item.feature_ranges()[feature].mean())
     if isinstance(item, MultiValued):
-        name = _category(item.elements, int(choice.feature or 0)) if choice.times else None
+        name = _category(item, int(choice.feature or 0)) if choice.times else None
         return None if name is None and choice.times else [name] * choice.times
     return _category(item, int(choice.feature or 0))
 
 
-def _category(item: Categorical, feature: int) -> Any:
+def _category(item: CategoryField, feature: int) -> Any:
     first = item.layout.n_features - len(item.vocabulary or ())
     if feature >= first:
         assert item.vocabulary is not None

@@ -457,7 +457,7 @@ class TestSettingsWithoutEffect:
 
 
 def test_a_cross_needs_the_fields_that_it_names():
-    with pytest.raises(ValueError, match=r"no field 'a' in the schema\. Fields: none; add those of the cross, too"):
+    with pytest.raises(ValueError, match=r"no field 'a' in the schema\. Fields: none; add the fields of the cross"):
         sf.Schema([sf.Cross("a", "b")])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 
 class CategoryStatistics(Protocol):
-    """What a field of categories needs to know of its column; those of lists have it, too."""
+    """What fields of categories and of lists need to know of their column."""
 
     @property
     def n_rows(self) -> int:
@@ -60,79 +60,18 @@ class CategoryStatistics(Protocol):
         """How often each category occurs."""
 
 
-@dataclass(frozen=True)
-class Categorical(OneColumn):
-    """A column of categories: one feature each.
+class CategoryField(OneColumn):
+    """What `Categorical` and `MultiValued` share: a vocabulary, and features for what is not in it."""
 
-    The field's features are [missing, rare or hash buckets.., categories..], the most frequent first.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    min_count : int
-        Categories with fewer training rows are treated as unseen.
-    unseen : {"rare", "neutral", "error", "hash"}
-        What a category that is not in the vocabulary becomes: one shared feature, the zero vector, an error, or
-        one of `buckets` features chosen by a hash of its name.
-    missing : {"token", "error"}
-        Whether missing values have a feature or are errors.
-    buckets : int
-        Number of features for `unseen="hash"`.
-    reduction : {"sum", "identity"}
-        The same for a single category; here so that all fields have it.
-    vocabulary : Vocabulary or sequence of str, optional
-        The categories, in the order of their features; learned from the data if not given.
-    values : {"text", "numbers", "booleans", "dates"}, optional
-        What the names spell; learned from the data if not given. Numbers, booleans and dates have one name each
-        however they are spelled, such as `2` and `2.0`, or `True`, `true` and `1`; with "text" every spelling is a
-        different category.
-    column : str, optional
-        The column of the table; the name by default. Several fields may read one column.
-
-    Examples
-    --------
-    >>> Categorical("country", min_count=10, unseen="rare")
-    Categorical(name='country', min_count=10, ...)
-    """
-
-    weights_are_counts: ClassVar[bool] = True
-    has_binary_weights: ClassVar[bool] = True
     part: ClassVar[None] = None
     basis: ClassVar[None] = None
 
-    name: str
-    min_count: int = 1
-    unseen: Unseen = "rare"
-    missing: Literal["token", "error"] = "token"
-    buckets: int = 64
-    reduction: Literal["sum", "identity"] = "sum"
-    vocabulary: Vocabulary | None = None
-    values: Values | None = None
-    column: str = ""
-
-    def __post_init__(self) -> None:
-        check_choice("name of a field", self.name, None)
-        object.__setattr__(self, "column", self.column or self.name)
-        check_choice("column of a field", self.column, None)
-        if self.values is not None:
-            check_choice("values", self.values, VALUES)
-        check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
-        check_choice("missing", self.missing, ("token", "error"))
-        check_choice("reduction", self.reduction, ("sum", "identity"))
-        check_count("min_count", self.min_count, 1, None)
-        check_count("buckets", self.buckets, 1, None)
-        if self.unseen == "error" and self.min_count > 1:
-            raise ValueError(
-                f'field {self.name!r}: unseen="error" needs min_count=1, got min_count={self.min_count}: '
-                "rare training values would be errors too"
-            )
-        object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
-
-    @property
-    def elements(self) -> Categorical:
-        """The field of single categories: this one; see `MultiValued.elements`."""
-        return self
+    min_count: int
+    unseen: Unseen
+    missing: Literal["token", "error"]
+    buckets: int
+    vocabulary: Vocabulary | None
+    values: Values | None
 
     @property
     def missing_token(self) -> int | None:
@@ -159,7 +98,7 @@ class Categorical(OneColumn):
         return {"vocabulary": self.n_categories, "unseen": self.unseen}
 
     def is_unseen(self, feature: Any) -> Any:
-        """Whether features, inside the field, are those of unseen categories."""
+        """Whether features, inside the field, stand for unseen categories."""
         return (feature >= self.first_unseen) & (feature < self.n_tokens)
 
     def tokens(self) -> list[Token]:
@@ -169,84 +108,21 @@ class Categorical(OneColumn):
             return tokens + [Token("bucket", number) for number in range(self.buckets)]
         return tokens + [Token("rare")] * self._n_unseen
 
+    def unseen_names(self, column: pa.Array) -> list[str]:
+        """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""
+        if self.unseen in ("hash", "error"):
+            return []
+        unseen: list[str] = self.unknown(self.read(column).names.drop_null()).to_pylist()
+        return unseen
+
     @property
     def _n_unseen(self) -> int:
         return {"rare": 1, "hash": self.buckets}.get(self.unseen, 0)
 
     @property
-    def layout(self) -> FieldLayout:
-        """Features, windows and units of the fitted field."""
-        # A field without a single known category still has a feature to point at.
-        return FieldLayout(self.name, max(1, self.n_tokens + len(self._fitted())), (1,), (0,))
-
-    def collect(self) -> CategoricalStatistics:
-        """Empty statistics, to be updated chunk by chunk."""
-        return CategoricalStatistics(self)
-
-    def fit(self, statistics: CategoryStatistics) -> tuple[Categorical, str]:
-        """The field with its vocabulary filled in, and what was kept."""
-        if statistics.n_missing == statistics.n_rows:
-            raise ValueError(
-                f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing; "
-                "leave it out of the schema"
-            )
-        if self.vocabulary is not None:
-            values = self.values or _values_of(self.vocabulary)
-            return replace(self, values=values), f"{number_of(len(self.vocabulary), *_WORDS)}, as given"
-        values = self.values or find_values(statistics.counts.every()[0])
-        every = statistics.counts.renamed(values)
-        names, counts = every.frequent(self.min_count)
-        rare = every.total() - int(counts.sum())
-        why = number_of(len(names), *_WORDS)
-        if self.min_count > 1:
-            why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
-        return replace(self, vocabulary=Vocabulary(names), values=values), why
-
-    def extend(self, statistics: CategoryStatistics) -> Categorical:
-        """The field with the frequent new categories added at the end of its vocabulary."""
-        names, _ = statistics.counts.renamed(self.spelling).frequent(self.min_count)
-        new = names.filter(to_arrow(self._fitted().find(names) < 0))
-        if self.unseen == "hash" or not len(new):
-            return self  # hashed categories have a feature already
-        return replace(self, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
-
-    @property
     def spelling(self) -> Values:
         """What the names of the fitted field spell."""
         return self.values or "text"
-
-    def read(self, column: pa.Array) -> Categories:
-        """The names of a column, as they are spelled there."""
-        return as_categories(column, self.column, widened=self.values == "text")
-
-    def encode_values(self, values: Categories) -> tuple[Int32Array, FloatArray]:
-        """Features inside the field and weights of names."""
-        names, codes = values
-        feature, weight = self.look_up(names)
-        if codes is not None:
-            if not len(names):
-                feature, weight = np.zeros(1, np.int32), np.ones(1)
-            feature, weight = feature[codes], weight[codes]
-            absent = codes < 0
-        else:
-            absent = to_numpy(names.is_null())
-        if absent.any():
-            self.refuse_missing()
-            feature, weight = np.where(absent, np.int32(0), feature), np.where(absent, 1.0, weight)
-        return feature[:, None], weight[:, None]
-
-    def encode_into(self, values: Categories, first: int, start: Int32Array, weight: Array) -> None:
-        """Write features, counted from `first`, and weights of names into arrays, such as some columns of slots.
-
-        The weights are 1 before, and written only where names may have others.
-        """
-        names, codes = values
-        if codes is None and not names.null_count:
-            n_unseen = self._fitted().write(names, first + self.n_tokens, first + self.first_unseen, start[:, 0])
-            if not n_unseen or (self.unseen == "rare" and self.spelling == "text"):
-                return
-        starts, weight[...] = self.encode_values(values)
-        np.add(starts, np.int32(first), out=start)
 
     def find(self, names: pa.LargeStringArray) -> Int32Array:
         """Position of each name in the vocabulary, in any spelling; -1 where it is not there."""
@@ -255,17 +131,6 @@ class Categorical(OneColumn):
     def unknown(self, names: pa.LargeStringArray) -> pa.LargeStringArray:
         """The names that are not in the vocabulary, in any spelling."""
         return names.filter(to_arrow(self.find(names) < 0))
-
-    def unseen_names(self, column: pa.Array) -> list[str]:
-        """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""
-        return self.unseen_among(self.read(column).names)
-
-    def unseen_among(self, names: pa.LargeStringArray) -> list[str]:
-        """The names that become rare categories."""
-        if self.unseen in ("hash", "error"):
-            return []
-        unseen: list[str] = self.unknown(names.drop_null()).to_pylist()
-        return unseen
 
     def look_up(self, names: pa.LargeStringArray) -> tuple[Int32Array, FloatArray]:
         """Feature and weight of each name; nulls get some feature, to be overwritten."""
@@ -290,7 +155,7 @@ class Categorical(OneColumn):
         if self.unseen == "error" and len(unseen.dictionary):
             raise ValueError(
                 f"column {self.column!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
-                + as_field("Categorical", self.name, 'unseen="rare"')
+                + as_field(type(self).__name__, self.name, 'unseen="rare"')
                 + " to accept new categories"
             )
         if self.unseen == "hash":
@@ -338,15 +203,11 @@ class Categorical(OneColumn):
         return self.display_order(order[:n])
 
     def feature_counts(self, statistics: CategoryStatistics) -> FloatArray:
-        """Number of training rows in which each feature is active."""
+        """Number of training rows, or of elements of their lists, with each feature."""
         counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
         return counts + self.count_features(statistics.counts, len(counts))
-
-    def feature_weights(self, statistics: CategoryStatistics) -> FloatArray:
-        """The same: all weights are 1."""
-        return self.feature_counts(statistics)
 
     def count_features(self, counts: CategoryCounts, n_features: int) -> FloatArray:
         """Counts of categories as counts of features."""
@@ -358,6 +219,161 @@ class Categorical(OneColumn):
         if self.vocabulary is None:
             raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
         return self.vocabulary
+
+    def extend(self, statistics: CategoryStatistics) -> Self:
+        """The field with the frequent new categories added at the end of its vocabulary."""
+        names, _ = statistics.counts.renamed(self.spelling).frequent(self.min_count)
+        new = names.filter(to_arrow(self._fitted().find(names) < 0))
+        if self.unseen == "hash" or not len(new):
+            return self  # hashed categories have a feature already
+        own: Any = self
+        extended: Self = replace(own, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
+        return extended
+
+    @property
+    def _n_features(self) -> int:
+        # A field without a single known category still has a feature to point at.
+        return max(1, self.n_tokens + len(self._fitted()))
+
+    def _fit_vocabulary(self, statistics: CategoryStatistics) -> tuple[Self, str]:
+        own: Any = self
+        if statistics.n_missing == statistics.n_rows:
+            raise ValueError(
+                f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing; "
+                "leave it out of the schema"
+            )
+        if self.vocabulary is not None:
+            values = self.values or _values_of(self.vocabulary)
+            return replace(own, values=values), f"{number_of(len(self.vocabulary), *_WORDS)}, as given"
+        values = self.values or find_values(statistics.counts.every()[0])
+        every = statistics.counts.renamed(values)
+        names, counts = every.frequent(self.min_count)
+        rare = every.total() - int(counts.sum())
+        why = number_of(len(names), *_WORDS)
+        if self.min_count > 1:
+            why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
+        return replace(own, vocabulary=Vocabulary(names), values=values), why
+
+    def _check_categories(self) -> None:
+        check_choice("name of a field", self.name, None)
+        object.__setattr__(self, "column", self.column or self.name)
+        check_choice("column of a field", self.column, None)
+        if self.values is not None:
+            check_choice("values", self.values, VALUES)
+        check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
+        check_choice("missing", self.missing, ("token", "error"))
+        check_count("min_count", self.min_count, 1, None)
+        check_count("buckets", self.buckets, 1, None)
+        if self.unseen == "error" and self.min_count > 1:
+            raise ValueError(
+                f'field {self.name!r}: unseen="error" needs min_count=1, got min_count={self.min_count}: '
+                "rare training values would be errors too"
+            )
+        object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
+
+
+@dataclass(frozen=True)
+class Categorical(CategoryField):
+    """A column of categories: one feature each.
+
+    The field's features are [missing, rare or hash buckets.., categories..], the most frequent first.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    min_count : int
+        Categories with fewer training rows are treated as unseen.
+    unseen : {"rare", "neutral", "error", "hash"}
+        What a category that is not in the vocabulary becomes: one shared feature, the zero vector, an error, or
+        one of `buckets` features chosen by a hash of its name.
+    missing : {"token", "error"}
+        Whether missing values have a feature or are errors.
+    buckets : int
+        Number of features for `unseen="hash"`.
+    reduction : {"sum", "identity"}
+        The same for a single category; here so that all fields have it.
+    vocabulary : Vocabulary or sequence of str, optional
+        The categories, in the order of their features; learned from the data if not given.
+    values : {"text", "numbers", "booleans", "dates"}, optional
+        What the names spell; learned from the data if not given. Numbers, booleans and dates have one name each
+        however they are spelled, such as `2` and `2.0`, or `True`, `true` and `1`; with "text" every spelling is a
+        different category.
+    column : str, optional
+        The column of the table; the name by default. Several fields may read one column.
+
+    Examples
+    --------
+    >>> Categorical("country", min_count=10, unseen="rare")
+    Categorical(name='country', min_count=10, ...)
+    """
+
+    weights_are_counts: ClassVar[bool] = True
+    has_binary_weights: ClassVar[bool] = True
+
+    name: str
+    min_count: int = 1
+    unseen: Unseen = "rare"
+    missing: Literal["token", "error"] = "token"
+    buckets: int = 64
+    reduction: Literal["sum", "identity"] = "sum"
+    vocabulary: Vocabulary | None = None
+    values: Values | None = None
+    column: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("reduction", self.reduction, ("sum", "identity"))
+        self._check_categories()
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Features, windows and units of the fitted field."""
+        return FieldLayout(self.name, self._n_features, (1,), (0,))
+
+    def collect(self) -> CategoricalStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return CategoricalStatistics(self)
+
+    def fit(self, statistics: CategoryStatistics) -> tuple[Categorical, str]:
+        """The field with its vocabulary filled in, and what was kept."""
+        return self._fit_vocabulary(statistics)
+
+    def read(self, column: pa.Array) -> Categories:
+        """The names of a column, as they are spelled there."""
+        return as_categories(column, self.column, widened=self.values == "text")
+
+    def encode_values(self, values: Categories) -> tuple[Int32Array, FloatArray]:
+        """Features inside the field and weights of names."""
+        names, codes = values
+        feature, weight = self.look_up(names)
+        if codes is not None:
+            if not len(names):
+                feature, weight = np.zeros(1, np.int32), np.ones(1)
+            feature, weight = feature[codes], weight[codes]
+            absent = codes < 0
+        else:
+            absent = to_numpy(names.is_null())
+        if absent.any():
+            self.refuse_missing()
+            feature, weight = np.where(absent, np.int32(0), feature), np.where(absent, 1.0, weight)
+        return feature[:, None], weight[:, None]
+
+    def encode_into(self, values: Categories, first: int, start: Int32Array, weight: Array) -> None:
+        """Write features, counted from `first`, and weights of names into arrays, such as some columns of slots.
+
+        The weights are 1 before, and written only where names may have others.
+        """
+        names, codes = values
+        if codes is None and not names.null_count:
+            n_unseen = self._fitted().write(names, first + self.n_tokens, first + self.first_unseen, start[:, 0])
+            if not n_unseen or (self.unseen == "rare" and self.spelling == "text"):
+                return
+        starts, weight[...] = self.encode_values(values)
+        np.add(starts, np.int32(first), out=start)
+
+    def feature_weights(self, statistics: CategoryStatistics) -> FloatArray:
+        """The same: all weights are 1."""
+        return self.feature_counts(statistics)
 
 
 @dataclass
@@ -408,7 +424,7 @@ LONGEST_LIST = 64
 
 
 @dataclass(frozen=True)
-class MultiValued(OneColumn):
+class MultiValued(CategoryField):
     """A column of lists of categories, or of text that a separator splits into them.
 
     Parameters
@@ -431,8 +447,6 @@ class MultiValued(OneColumn):
     """
 
     holds_lists: ClassVar[bool] = True
-    part: ClassVar[None] = None
-    basis: ClassVar[None] = None
 
     name: str
     separator: str | None = None
@@ -452,49 +466,16 @@ class MultiValued(OneColumn):
             check_choice("separator", self.separator, None)
         if self.max_length is not None:
             check_count("max_length", self.max_length, 1, None)
-        object.__setattr__(self, "vocabulary", self.elements.vocabulary)
-        object.__setattr__(self, "column", self.elements.column)
-
-    @property
-    def elements(self) -> Categorical:
-        """The field of the elements: vocabulary and tokens work as in a categorical field."""
-        return Categorical(
-            self.name,
-            min_count=self.min_count,
-            unseen=self.unseen,
-            missing=self.missing,
-            buckets=self.buckets,
-            vocabulary=self.vocabulary,
-            values=self.values,
-            column=self.column,
-        )
-
-    @property
-    def n_tokens(self) -> int:
-        """Features before the categories."""
-        return self.elements.n_tokens
-
-    @property
-    def n_categories(self) -> int:
-        """Known categories."""
-        return len(self.vocabulary or ())
+        self._check_categories()
 
     @property
     def has_binary_weights(self) -> bool:
         """Whether all weights are 0 or 1: not in a mean."""
         return self.reduction != "mean"
 
-    def describe(self) -> dict[str, Any]:
-        """The settings that `splinefm info` shows."""
-        return self.elements.describe()
-
     def holding(self, value: Any) -> list[Any]:
         """A list of one category."""
         return [value]
-
-    def unseen_names(self, column: pa.Array) -> list[str]:
-        """The elements of a column that the field takes as rare ones; none where they are hashed or errors."""
-        return self.elements.unseen_among(self.read(column).names)
 
     def _to_arrow(self, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
         lists = list(values)  # what is not a collection raises
@@ -505,7 +486,7 @@ class MultiValued(OneColumn):
         """Features, windows and units of the fitted field."""
         length = self._fitted_length()
         units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
-        return FieldLayout(self.name, self.elements.layout.n_features, (1,) * length, units)
+        return FieldLayout(self.name, self._n_features, (1,) * length, units)
 
     def collect(self) -> MultiValuedStatistics:
         """Empty statistics, to be updated chunk by chunk."""
@@ -513,16 +494,12 @@ class MultiValued(OneColumn):
 
     def fit(self, statistics: MultiValuedStatistics) -> tuple[MultiValued, str]:
         """The field with vocabulary and length filled in, and what was kept."""
-        elements, why = self.elements.fit(statistics)
+        fitted, why = self._fit_vocabulary(statistics)
         length = self.max_length or min(max(statistics.longest, 1), LONGEST_LIST)
         why += f"; lists of up to {length}"
         if statistics.longest > length:
             why += f" (the longest has {statistics.longest}; the rest is left out)"
-        return replace(self, vocabulary=elements.vocabulary, values=elements.values, max_length=length), why
-
-    def extend(self, statistics: MultiValuedStatistics) -> MultiValued:
-        """The field with the frequent new categories added at the end of its vocabulary."""
-        return replace(self, vocabulary=self.elements.extend(statistics).vocabulary)
+        return replace(fitted, max_length=length), why
 
     def read(self, column: pa.Array) -> Lists:
         """The elements of a column, as they are spelled there."""
@@ -535,44 +512,23 @@ class MultiValued(OneColumn):
         weight = np.zeros((n, length))
         row, position = values.positions()
         kept = position < length
-        feature, value = self.elements.look_up(values.names)
+        feature, value = self.look_up(values.names)
         start[row[kept], position[kept]] = feature[kept]
         weight[row[kept], position[kept]] = value[kept]
         if self.reduction == "mean":
             weight /= np.clip(np.diff(values.offsets), 1, length)[:, None]
         if values.missing.any():
-            self.elements.refuse_missing()
+            self.refuse_missing()
             start[values.missing, 0], weight[values.missing, 0] = 0, 1.0
         return start, weight
 
-    def refuse_missing(self) -> None:
-        """Raise if missing values are not allowed."""
-        self.elements.refuse_missing()
-
-    def feature_names(self) -> list[str]:
-        """What each feature stands for."""
-        return self.elements.feature_names()
-
-    def display_order(self, positions: npt.ArrayLike) -> IndexArray:
-        """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
-        return self.elements.display_order(positions)
-
-    def most_frequent(self, counts: FloatArray | None, n: int) -> IndexArray:
-        """Positions in the vocabulary of the n most frequent categories; see `Categorical.most_frequent`."""
-        return self.elements.most_frequent(counts, n)
-
-    def feature_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Number of elements of the training rows with each feature."""
-        return self.elements.feature_counts(statistics)
-
     def feature_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Sum of the weights of each feature over the training rows; exact."""
-        elements = self.elements
         weights = np.zeros(self.layout.n_features)
         if self.missing == "token":
             weights[0] = statistics.n_missing
         for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were chunked
-            weights += elements.count_features(counts, len(weights)) / length
+            weights += self.count_features(counts, len(weights)) / length
         return weights
 
     def _fitted_length(self) -> int:

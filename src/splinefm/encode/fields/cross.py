@@ -358,7 +358,7 @@ class Cross:
         if name not in known:
             singles = [other for other, item in known.items() if not isinstance(item, Cross)]
             message = missing_column_message(name, singles, "field", "the schema")
-            raise ValueError(f"cross {self.name!r}: {message}{'' if singles else '; add those of the cross, too'}")
+            raise ValueError(f"cross {self.name!r}: {message}{'' if singles else '; add the fields of the cross, too'}")
         part = known[name]
         if not isinstance(part, Numerical | Categorical):
             raise ValueError(
@@ -368,7 +368,7 @@ class Cross:
         return part
 
     def _with_basis(self, part: Numerical, n_numbers: int) -> Numerical:
-        """The part on coarser splines, periodic where those of its field are."""
+        """The part on coarser splines, periodic like its field."""
         segments = self.segments or SEGMENTS[n_numbers]
         if getattr(part.basis, "periodic", False):
             return replace(part, basis=BSpline(segments[-1], self.degree, periodic=True), reduction="sum")
@@ -407,7 +407,7 @@ class Cross:
 
     @property
     def has_binary_weights(self) -> bool:
-        """Whether all weights are 0 or 1: those of categories and bins."""
+        """Whether all weights are 0 or 1: categories and bins have no others."""
         return all(isinstance(basis, Bins) for bases in self.levels for basis in bases)
 
     def describe(self) -> dict[str, Any]:

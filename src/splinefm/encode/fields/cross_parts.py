@@ -41,7 +41,7 @@ class PartGroup:
         return len(self.levels[0][1])
 
     def rows(self, rows: Any) -> PartGroup:
-        """The weights of some rows; those of a single row hold for all."""
+        """The weights of some rows; a single row holds for all."""
         if len(self) == 1:
             return self
         return PartGroup(self.parts, tuple((features[rows], weight[rows]) for features, weight in self.levels))

@@ -52,7 +52,7 @@ from splinefm.encode.transforms.transform import (
     transform_pieces,
 )
 
-# The order is that of `Rule::Sign` in cpp/scorer/number_field.hpp.
+# In the order of `Rule::Sign` in cpp/scorer/number_field.hpp.
 SIGNS = ("==", "<", "<=", ">", ">=")
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -108,10 +108,10 @@ def first_matches(rules: Sequence[Comparison]) -> list[float]:
     """
     limits = [rule.number for rule in rules]
     # Rules change at their limits only, so that each limit and its neighbors are examples of all that can match.
-    beside = [[x, float(np.nextafter(x, np.inf)), float(np.nextafter(x, -np.inf))] for x in limits]
+    neighbors = [[x, float(np.nextafter(x, np.inf)), float(np.nextafter(x, -np.inf))] for x in limits]
     found = []
     for i, limit in enumerate(limits):
-        x = np.array([value for values in (beside[i], *beside) for value in values])
+        x = np.array([value for values in (neighbors[i], *neighbors) for value in values])
         first = rules[i].matches(x) & ~np.any([rule.matches(x) for rule in rules[:i]], axis=0)
         found.append(float(x[first][0]) if first.any() else limit)
     return found
@@ -242,7 +242,7 @@ class Numerical(OneColumn):
 
     @property
     def has_binary_weights(self) -> bool:
-        """Whether all weights are 0 or 1: those of bins."""
+        """Whether all weights are 0 or 1, as of bins."""
         return isinstance(self.basis, Bins)
 
     def describe(self) -> dict[str, Any]:

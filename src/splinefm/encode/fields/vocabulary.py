@@ -164,7 +164,7 @@ class CategoryCounts:
     def _merged(self) -> pa.Table:
         if not self.pieces:
             return pa.table({"name": pa.nulls(0, pa.large_string()), "count": pa.nulls(0, pa.int64())})
-        if len(self.pieces) > 1 or self._pending:  # one piece alone may have a name twice, too
+        if len(self.pieces) > 1 or self._pending:  # a single piece may have a name twice, too
             whole = pa.concat_tables(self.pieces)
             names, counts = one_array(whole["name"]), to_numpy(one_array(whole["count"]))
             del whole

@@ -58,7 +58,7 @@ def to_arrow(values: Array, *, from_pandas: bool = False) -> pa.Array | pa.Chunk
 
 
 def to_numpy(column: pa.Array) -> Array:
-    """Values of an array without nulls; those of numbers are shared with it and cannot be written to.
+    """Values of an array without nulls; numbers share its memory and cannot be written to.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def to_numpy(column: pa.Array) -> Array:
 
 @cache
 def scalar(value: float, dtype: type[np.generic]) -> pa.Scalar:
-    """A number as Arrow functions take it beside an array.
+    """A number as Arrow functions take it together with an array.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _utf_8(values: npt.NDArray[np.str_]) -> pa.StringArray | None:
 
 
 def cut_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield slices of at most so many rows."""
+    """Yield slices of at most `rows` rows."""
     for at in range(0, batch.num_rows, rows):
         yield batch.slice(at, rows)
 
@@ -269,7 +269,7 @@ def _other_form(values: Any) -> object:
     if kinds == {"Interval"}:
         return _texts(values)
     if kinds == {"int"}:
-        return pa.array(values, pa.uint64(), from_pandas=True)  # above those of int64
+        return pa.array(values, pa.uint64(), from_pandas=True)  # above the range of int64
     return values
 
 

@@ -221,7 +221,7 @@ class Categories(NamedTuple):
 def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Categories:
     """Names of the categories: text as it is, integers without a decimal point, so that 3 and 3.0 agree.
 
-    Numbers of 32 bits are named by the digits that tell them apart, or if they are to be `widened` those of 64 bits.
+    Numbers of 32 bits are named by the digits that tell them apart, or as numbers of 64 bits if they are `widened`.
     """
     if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()  # of a part of a table: most names of the dictionary are not in these rows

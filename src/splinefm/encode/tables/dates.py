@@ -68,7 +68,7 @@ def parse_times(
 
 
 def as_written(text: str, format: str | None, zone: str | None = None) -> str:
-    """An ISO 8601 date in the format of a column; other text, and that of a column of ISO dates, as it is.
+    """An ISO 8601 date in the format of a column; other text, and any text of a column of ISO dates, unchanged.
 
     Examples
     --------

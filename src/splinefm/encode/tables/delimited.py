@@ -53,7 +53,7 @@ def column_type(found: Sequence[pa.DataType], wanted: pa.DataType | None) -> pa.
 
 
 def _time_type(kinds: Set[pa.DataType]) -> pa.DataType:
-    """A type for dates and times; those of a zone and those of none cannot be compared and stay text."""
+    """A type for dates and times; times with and without a zone cannot be compared and stay text."""
     times = [kind for kind in kinds if pa.types.is_timestamp(kind)]
     if len({kind.tz for kind in times}) > 1 or (times[0].tz and len(times) < len(kinds)):
         return pa.large_string()
@@ -386,7 +386,7 @@ def _table(texts: Sequence[_Text], schemas: Sequence[pa.Schema], types: Mapping[
             yield from read_file(text, False, names)
 
     pieces = [Piece(partial(read_file, text, True)) for text in texts]
-    # What the user asked for when opening the table stays, whoever reads it.
+    # What the user asked for when opening the table takes precedence over any reader.
     return make_table(
         pa.schema(known),
         None,
@@ -482,10 +482,10 @@ def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType
     """
     head = stream.read(BLOCK)
     whole = len(head) < BLOCK
-    # The last line may be cut, unless it is that of the text.
+    # The last line may be cut, unless the text ends there.
     lines = head if whole else head[: head.rfind(b"\n") + 1]
     text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(lines))
-    # One byte less than there is: Arrow leaves the last row alone, which may be cut.
+    # One byte less than there is: Arrow does not read the last row, which may be cut.
     first = len(head) - (not whole)
     with text.explaining(), _open(text, partial(in_memory, head), ordered_types(types or {}), (), first) as reader:
         found = _without_repeated_blanks(reader.schema)

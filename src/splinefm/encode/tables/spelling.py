@@ -23,7 +23,7 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d+(\.0*)?\s*$"
 _SIGN_AND_DIGITS = r"^\s*\+?(-?)0*(\d+?)(?:\.0*)?\s*$"
 _BOOLEAN = r"(?i)^\s*(true|false)\s*$"
-# Most columns of text show what they are within so many names.
+# This many names show what most columns of text are.
 _HEAD = 64
 
 
@@ -72,7 +72,7 @@ def canonical(names: pa.LargeStringArray, values: Values) -> pa.LargeStringArray
 
 
 def other_spellings(name: str, values: Values) -> list[str]:
-    """Common spellings of a category beside its name, for those who look names up as they are.
+    """Common spellings of a category other than its name, for exact lookups.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def _fisher_scoring(z: Float, weight: Float, slopes: _Slopes, one: float, two: f
 
 
 def gumbel_maximum(z: Float, weight: Float) -> Params | None:
-    """Location and scale of a Gumbel distribution (of largest values), by Newton steps for the scale alone."""
+    """Location and scale of a Gumbel distribution (of largest values), by Newton steps for the scale only."""
     share = weight / weight.sum()
     mean = share @ z
     scale = np.sqrt(6.0 * (share @ (z - mean) ** 2)) / np.pi

@@ -122,7 +122,7 @@ def unit_slope(
     warp: Callable[[Float], Float] = _identity,
     slope: Callable[[Float], Float] = np.ones_like,
 ) -> Float:
-    """The derivative of `to_unit`, where `slope` is that of `warp`; 0 beyond the ends."""
+    """The derivative of `to_unit`, given the derivative of `warp`; 0 beyond the ends."""
     x = np.asarray(x, dtype=np.float64)
     with np.errstate(all="ignore"):  # a logarithm has no slope below 0, and the result does not use it
         start, stop = warp(np.array([low, high]))

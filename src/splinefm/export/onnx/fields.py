@@ -59,15 +59,14 @@ def category_feature(g: Graph, item: Categorical, given: ColumnInput, unseen: in
 
 def category_keys(item: Any, given: ColumnInput) -> dict[Any, int]:
     """The missing value and all spellings of the categories of a field, or of the elements of its lists: features."""
-    elements: Categorical = item.elements
-    names = elements.vocabulary.names.to_pylist()  # type: ignore[union-attr]  # fitted
-    features = range(elements.n_tokens, elements.n_tokens + len(names))
-    missing = OUTSIDE if elements.missing_token is None else elements.missing_token
+    names = item.vocabulary.names.to_pylist()
+    features = range(item.n_tokens, item.n_tokens + len(names))
+    missing = OUTSIDE if item.missing_token is None else item.missing_token
     if given.dtype is np.int64:
         return {NO_INTEGER: missing, **dict(zip(map(int, names), features, strict=True))}
     known = {given.missing: missing, **dict(zip(names, features, strict=True))}
     for name in names:
-        for other in other_spellings(name, elements.spelling):
+        for other in other_spellings(name, item.spelling):
             known.setdefault(other, known[name])
     return known
 
@@ -289,4 +288,4 @@ def _multi_valued(g: Graph, item: MultiValued, table: Array, given: ColumnInput,
 
 def _unseen(item: Categorical | MultiValued, nothing: int) -> int:
     """The row of categories that are in no vocabulary."""
-    return {"rare": item.elements.first_unseen, "neutral": nothing}.get(item.unseen, OUTSIDE)
+    return {"rare": item.first_unseen, "neutral": nothing}.get(item.unseen, OUTSIDE)

@@ -104,11 +104,11 @@ def _check_spellings(column: str, items: list[Any]) -> None:
     """Raise if categories of a column are spelled in several ways: an input of a graph has one text per row."""
     first, *others = items
     for item in others:
-        if item.elements.spelling != first.elements.spelling:
+        if item.spelling != first.spelling:
             raise ValueError(
                 f"column {column!r} is read by fields whose categories are spelled differently, and an input of a "
-                f"graph has one spelling: {first.name!r} with values={first.elements.spelling!r}, {item.name!r} with "
-                f"values={item.elements.spelling!r}; give them the same values, or each of them a different column"
+                f"graph has one spelling: {first.name!r} with values={first.spelling!r}, {item.name!r} with "
+                f"values={item.spelling!r}; give them the same values, or each of them a different column"
             )
 
 
@@ -142,7 +142,7 @@ def _as_input(given: ColumnInput, column: pa.Array) -> Array:
 
 def _padded(item: MultiValued, column: pa.Array, given: ColumnInput) -> Array:
     lists = item.read(column)
-    names = canonical(lists.names, item.elements.spelling)
+    names = canonical(lists.names, item.spelling)
     counts = np.diff(lists.offsets)
     width = list_length(item) if item.reduction == "identity" else max(1, int(counts.max(initial=0)))
     padded = np.full((len(column), width), "", object)
