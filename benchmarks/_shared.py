@@ -33,6 +33,7 @@ PACKAGES = (
     "msgspec",
     "httptools",
     "uvloop",
+    "prometheus_client",
     "playwright",
 )
 Result = dict[str, Any]

@@ -94,7 +94,7 @@ def start(folder: Path, *options: str) -> Server:
     """Start a server of the model in a folder."""
     port = free_port()
     command = [sys.executable, "-m", "splinefm", "serve", str(folder / "model.sfm"), "--port", str(port)]
-    server = Server("splinefm", [*command, "--workers", str(WORKERS), *options], port)
+    server = Server("splinefm", [*command, "--workers", str(WORKERS), "--admin-from-loopback", *options], port)
     ask(server, "/readyz")
     return server
 
@@ -118,7 +118,7 @@ def overload(served: Served, folder: Path, seconds: float, normal_seconds: float
         restarts = [
             line for line in ask(server, "/metrics").splitlines() if line.startswith("splinefm_worker_restarts")
         ]
-        if restarts != ["splinefm_worker_restarts_total 0"]:
+        if restarts != ["splinefm_worker_restarts_total 0.0"]:
             raise RuntimeError(f"a worker died: {restarts}")
     return {"normal": _figures(normal), "overload": _figures(much)}
 
@@ -163,7 +163,7 @@ def reloads(served: Served, folder: Path, times: int) -> dict[str, Any]:
         victim = next(pid for pid in server.pids() if pid != server.process.pid)
         os.kill(victim, signal.SIGKILL)
         killed = clients.result()
-        if "splinefm_worker_restarts_total 1" not in ask(server, "/metrics"):
+        if "splinefm_worker_restarts_total 1.0" not in ask(server, "/metrics"):
             raise RuntimeError("the worker was not replaced")
     lost = killed["statuses"].get("lost", 0) + killed["statuses"].get("refused", 0)
     return {

@@ -16,12 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import splinefm as sf
-from splinefm.serve.arms.loaded import load_published, watched_fields
-from splinefm.serve.arms.serving import Serving
-from splinefm.serve.catalog import make_catalog
-from splinefm.serve.metrics import Metrics, create_file
-from splinefm.serve.settings import ArmSetting, ServerSettings
-from splinefm.serve.snapshots import Snapshots
+from splinefm.serve import Arm, ScoringService, ServiceSettings
 from support import random_fitted, visits_schema, visits_table
 
 TOKEN, ADMIN = "t" * 32, "a" * 32
@@ -127,7 +122,8 @@ class LiveServer:
         return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in found}
 
     def metric(self, name, **labels):
-        return self.metrics()[(name, *sorted(labels.items()))]
+        """A sample; 0 where nothing was counted."""
+        return self.metrics().get((name, *sorted(labels.items())), 0.0)
 
     def eventually(self, holds):
         """Wait until something holds: metrics are written a few times a second."""
@@ -139,7 +135,7 @@ class LiveServer:
     def workers(self):
         """Process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children]
+        return [int(pid) for pid in children if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def visits_model(seed=1, **options):
@@ -164,16 +160,10 @@ def as_columns(rows):
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def make_serving(folder, *, key=None, shadow=None, **models):
-    """The models of arms in this process, as a worker has them; each is the path of a file."""
-    arms = tuple(ArmSetting(name, str(path), shadow=name == shadow) for name, path in models.items())
-    settings = ServerSettings(arms, key=key)
-    snapshots = Snapshots(folder)
-    loaded = {}
-    for arm in arms:
-        snapshots.accept(snapshots.publish(arm))
-        loaded[arm.name] = load_published(snapshots.current[arm.name])
-    catalog = make_catalog(arms, {name: watched_fields(model.fitted) for name, model in loaded.items()})
-    create_file(folder / "metrics", catalog, 2)
-    weights = {arm.name: arm.weight for arm in arms if not arm.shadow}
-    return Serving(settings, loaded, weights, Metrics(catalog, folder / "metrics", 0, 2))
+def make_service(*, key=None, shadow=None, background=None, index=None, **models):
+    """A service in this process, with metrics of its own; each model is the path of a file."""
+    from prometheus_client import CollectorRegistry
+
+    arms = tuple(Arm(name, str(path), shadow=name == shadow, index=index) for name, path in models.items())
+    settings = ServiceSettings(arms, key=key, background=background)
+    return ScoringService(settings, registry=CollectorRegistry())

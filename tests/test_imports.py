@@ -34,6 +34,8 @@ OPTIONAL = [
     "msgspec",
     "httptools",
     "uvloop",
+    "prometheus_client",
+    "opentelemetry",
     "mpld3",
     "playwright",
 ]

@@ -27,7 +27,7 @@ class Server:
     """
 
     def __init__(self, *arguments: str, events: Path) -> None:
-        command = [sys.executable, "-m", "splinefm", "serve", "--port", "0", *arguments]
+        command = [sys.executable, "-m", "splinefm", "serve", "--port", "0", "--admin-from-loopback", *arguments]
         self._events = events.open("w")
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._port: int | None = None

@@ -189,26 +189,26 @@ MUTANTS = [
     Mutant("serve/ab.py", "* n / (n - 1))", ")", _AB),
     Mutant("serve/ab.py", 'line["id"] if keys is None else key_name(keys[i])', "str(i)", _AB),
     Mutant(
-        "serve/arms/drift.py",
+        "serve/drift.py",
         "(tally.count, tally.total)",
         "(tally.count, tally.total - model.watch.missing[f].count)",
         "tests/serve/test_lifecycle.py -k drift",
     ),
     Mutant(
-        "serve/arms/loaded.py",
+        "serve/models.py",
         "    fitted = load(model)\n    if index",
         "    fitted = load(model, mmap=True)\n    if index",
         f"{_AB} -k Checksums",
     ),
-    Mutant("serve/arms/loaded.py", "fitted, mmap=False)", "fitted)", f"{_AB} -k Checksums"),
+    Mutant("serve/models.py", "fitted, mmap=False)", "fitted)", f"{_AB} -k Checksums"),
     Mutant(
-        "serve/snapshots.py",
+        "serve/publishing.py",
         "(before.sha256, before.index_sha256) == (sha256, index_sha256)",
         "before.sha256 == sha256",
         f"{_AB} -k Checksums",
     ),
-    Mutant("serve/arms/split.py", "bisect_right(self._ends, place)", "min(1, bisect_right(self._ends, place))", _AB),
-    Mutant("serve/http/queue.py", "if now > request.deadline:", "if False:", _AB),
+    Mutant("serve/split.py", "bisect_right(self._ends, place)", "min(1, bisect_right(self._ends, place))", _AB),
+    Mutant("serve/admission.py", "if now > request.deadline:", "if False:", _AB),
     # Ranks of a distributed run; skipped where TorchRec is not installed.
     Mutant(
         "distribute/batches.py",

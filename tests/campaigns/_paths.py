@@ -23,12 +23,11 @@ from _random_cases import Case
 
 import splinefm as sf
 from c_library import LIBRARY, CScorer
-from live import ARROW, make_serving
+from live import ARROW, make_service
 from splinefm.encode.tables.delimited import _NULL_SPELLINGS
 from splinefm.explore.payload import make_payload
-from splinefm.serve.api.score import score as answer
-from splinefm.serve.api.state import State
-from splinefm.serve.http.messages import Later, Request
+from splinefm.serve.endpoints.score import score as answer
+from splinefm.serve.messages import Later, Request
 
 EXACT = 2**53
 
@@ -181,9 +180,9 @@ def over_http(case: Case, folder: Path, body: bytes, kind: str) -> Scored:
     request.body = body
     with tempfile.TemporaryDirectory(dir=folder) as own:
         case.fitted.save(Path(own) / "m.sfm")
-        serving = make_serving(Path(own), default=Path(own) / "m.sfm")
-        found = answer(State(serving.settings, serving, serving.metrics, lambda *_: None), request)
-        found = found.compute() if isinstance(found, Later) else found
+        with make_service(default=Path(own) / "m.sfm") as service:
+            found = answer(service, request)
+            found = found.compute() if isinstance(found, Later) else found
     return every_row(case, np.array(json.loads(found.body)["scores"]))
 
 

@@ -311,9 +311,9 @@ class Update(Target):
 def _learned(learner: sf.Learner) -> tuple[object, ...]:
     state = learner.state()
     params = {name: values.tobytes() for name, values in learner.fitted().params.items()}
-    moments = {name: (own.m.tobytes(), own.v.tobytes()) for name, own in state.moments.items()} if state.number else {}
-    penalty = {name: np.asarray(values).tobytes() for name, values in state.penalty.items()} if state.number else {}
-    return params, state.number, moments, penalty
+    moments = {name: (own.m.tobytes(), own.v.tobytes()) for name, own in state.moments.items()} if state.n_steps else {}
+    penalty = {name: np.asarray(values).tobytes() for name, values in state.penalty.items()} if state.n_steps else {}
+    return params, state.n_steps, moments, penalty
 
 
 def targets() -> Iterator[Target]:

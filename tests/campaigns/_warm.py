@@ -5,18 +5,21 @@ They are what `splinefm serve` runs, with one difference: the supervisor forks i
 
 from __future__ import annotations
 
-import asyncio
+import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, TextIO
+from typing import TextIO
+
+import uvicorn._subprocess
 
 import live
 from splinefm.cli.main import app
-from splinefm.serve import worker as worker_module  # imported here: forked processes have it
+from splinefm.serve import server  # imported here: forked processes have it
+
+assert server
 
 
 class WarmServer(live.LiveServer):
@@ -28,7 +31,7 @@ class WarmServer(live.LiveServer):
 
         def supervise() -> None:
             os.dup2(write, 2)
-            asyncio.create_subprocess_exec = _fork_worker  # type: ignore[assignment]
+            uvicorn._subprocess.spawn = multiprocessing.get_context("fork")  # type: ignore[assignment]
             app(["serve", "--port", "0", *map(str, arguments)], standalone_mode=False)
 
         process = Forked(supervise, os.fdopen(read))
@@ -78,29 +81,3 @@ class Forked:
     def kill(self) -> None:
         """Kill it."""
         self.send_signal(signal.SIGKILL)
-
-
-class _Worker(Forked):
-    async def wait(self) -> int:  # type: ignore[override]
-        while self.poll() is None:
-            await asyncio.sleep(0.02)
-        assert self.returncode is not None
-        return self.returncode
-
-
-async def _fork_worker(*_: str, pass_fds: tuple[int, int], env: dict[str, str], **__: Any) -> _Worker:
-    """Fork a worker in place of `asyncio.create_subprocess_exec`; of the supervisor's files it has its two sockets."""
-
-    def work() -> None:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        control, listener = pass_fds
-        ends = [2, *sorted(pass_fds), os.sysconf("SC_OPEN_MAX")]
-        for before, after in pairwise(ends):
-            os.closerange(before + 1, after)
-        os.environ.update(env)
-        asyncio._set_running_loop(None)
-        worker_module.main(control, listener)
-
-    return _Worker(work)

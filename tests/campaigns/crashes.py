@@ -214,9 +214,9 @@ def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> Non
 def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> None:
     """Kill servers while they load a new file."""
     try:
-        import uvloop  # noqa: F401
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError:
-        campaign.saw("reload", "skipped: no uvloop")
+        campaign.saw("reload", "skipped: no uvicorn")
         return
     import numpy as np
     from _targets import NEW, OLD, fresh
@@ -238,7 +238,8 @@ def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> N
                 return
             what = f"reload, kill {i} of seed {campaign.seed}"
             # Every tenth is the real thing; the others need no time to start.
-            server = (live.LiveServer if i % 10 == 0 else WarmServer)(folder / "m.sfm", "--workers", 2)
+            start = live.LiveServer if i % 10 == 0 else WarmServer
+            server = start(folder / "m.sfm", "--workers", 2, "--admin-from-loopback")
             workers = server.workers()
             left = {path.name for path in (folder / "tmp").iterdir()}
             if len(left) != 1:

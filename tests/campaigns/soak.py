@@ -107,9 +107,9 @@ def _kib(name: str, body: str) -> float:
 def soak_server(campaign: Campaign, folder: Path) -> None:
     """Clients of all kinds, while the model is updated and loaded anew."""
     try:
-        import uvloop  # noqa: F401
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError:
-        campaign.saw("server", "skipped: no uvloop")
+        campaign.saw("server", "skipped: no uvicorn")
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -138,7 +138,7 @@ def soak_server(campaign: Campaign, folder: Path) -> None:
     pq.write_table(pa.table(background), folder / "background.parquet")
     server = LiveServer(
         *(model, "--workers", 2, "--index", folder / "items.sfi", "--background", folder / "background.parquet"),
-        *("--max-body", 1 << 20, "--max-rows", 2000, "--log", folder / "log"),
+        *("--admin-from-loopback", "--max-body", 1 << 20, "--max-rows", 2000, "--log", folder / "log"),
     )
     memory, seen, errors = Memory(), Counter(), []
     end = time.monotonic() + campaign.count

@@ -181,7 +181,7 @@ def reload(seconds: float, seed: int, folder: Path) -> Counter[str]:
     rows = visits_rows(5)
     expected = [np.asarray(model.scorer().many(rows), np.float32).tolist() for model in models]
     pq.write_table(pa.table(visits_table(np.random.default_rng(0), 50)), folder / "background.parquet")
-    server = LiveServer(path, "--workers", 2, "--background", folder / "background.parquet")
+    server = LiveServer(path, "--workers", 2, "--admin-from-loopback", "--background", folder / "background.parquet")
     turn = [0]
 
     def ask() -> None:

@@ -26,7 +26,7 @@ def index(visits):
 
 @pytest.fixture(scope="session")
 def server(visits, index, tmp_path_factory):
-    pytest.importorskip("httptools")
+    pytest.importorskip("uvicorn")
     folder = tmp_path_factory.mktemp("served")
     visits.save(folder / "model.sfm")
     index.save(folder / "items.sfi")
@@ -41,6 +41,7 @@ def server(visits, index, tmp_path_factory):
         "--background",
         folder / "background.parquet",
         "--explore",
+        "--admin-from-loopback",
     ]
     options += ["--max-rows", 2000, "--max-bulk-rows", 5000, "--max-body", 1 << 20, "--read-seconds", 1]
     live = LiveServer(folder / "model.sfm", *options, "--log", folder / "log")
@@ -51,7 +52,7 @@ def server(visits, index, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def split_server(tmp_path_factory):
-    pytest.importorskip("httptools")
+    pytest.importorskip("uvicorn")
     folder = tmp_path_factory.mktemp("split")
     models = {name: visits_model(seed) for name, seed in (("control", 1), ("splines", 2), ("later", 3))}
     for name, model in models.items():

@@ -4,31 +4,37 @@ import asyncio
 import json
 import os
 import re
+import subprocess
+import sys
 import time
+from logging.config import dictConfig
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families as parse
 from typer.main import get_command
 
 import splinefm as sf
 from splinefm.cli.main import app
+from splinefm.serve import Arm, Limits, ServiceSettings
 from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
-from splinefm.serve.arms.loaded import load_published
-from splinefm.serve.arms.split import ArmSplit, key_name, position_of
-from splinefm.serve.catalog import make_catalog
+from splinefm.serve.admission import WorkQueue
 from splinefm.serve.feedback import FeedbackLog, read_log
-from splinefm.serve.http.messages import Later, Request, Response
-from splinefm.serve.http.queue import WorkQueue
-from splinefm.serve.http.tokens import Tokens, parse_tokens
-from splinefm.serve.metrics import SECONDS, Family, MetricCatalog, Metrics, create_file
-from splinefm.serve.settings import ArmSetting, Limits, ServerSettings, parse_arm
-from splinefm.serve.snapshots import Snapshots
-from splinefm.serve.watching import Watcher
+from splinefm.serve.logs import LOG_CONFIG
+from splinefm.serve.messages import Later, Request, Response
+from splinefm.serve.metrics import Metrics, forget_process
+from splinefm.serve.models import load_model
+from splinefm.serve.publishing import Snapshots, Watcher
+from splinefm.serve.settings import parse_arm
+from splinefm.serve.split import ArmSplit, key_name, position_of
+from splinefm.serve.tokens import Tokens, parse_tokens
 from support import examples
+
+GAUGES = {"splinefm_workers", "splinefm_model_generation"}
 
 
 class TestSplitOfKeys:
@@ -158,32 +164,45 @@ class TestOnlineFigure:
 
 
 class TestMetrics:
-    def test_rows_of_processes_are_put_together(self, tmp_path):
-        families = [
-            Family("hits_total", "counter", "Hits.", ("path",), (("a",), ('b"\\\n',))),
-            Family("open", "gauge", "Open."),
-            Family("oldest", "gauge", "Oldest.", combine="min"),
-            Family("seconds", "histogram", "Time.", ("path",), (("a",),)),
-        ]
-        catalog = MetricCatalog(families)
-        create_file(tmp_path / "m", catalog, 3)
-        workers = [Metrics(catalog, tmp_path / "m", row, 3) for row in range(3)]
-        for i, worker in enumerate(workers):
-            worker.add("hits_total", "a", amount=float(i))
-            worker.add("hits_total", 'b"\\\n')
-            worker.set("open", value=2.0)
-            worker.set("oldest", value=float(5 - i))
-            for seconds in (0.0001, 0.02, 99.0):
-                worker.observe(worker.cell("seconds", "a"), seconds)
-        found = {(s.name, *s.labels.values()): s.value for family in parse(workers[1].text()) for s in family.samples}
-        assert found["hits_total", "a"] == 3 and found["hits_total", 'b"\\\n'] == 3
-        assert found["open",] == 6 and found["oldest",] == 4  # the last row is no worker
-        assert found["seconds_count", "a"] == 9 and found["seconds_bucket", "a", "+Inf"] == 9
-        assert found["seconds_bucket", "a", "0.0001"] == 3 and found["seconds_bucket", "a", "0.025"] == 6
-        np.testing.assert_allclose(found["seconds_sum", "a"], 3 * 99.0201)
-        assert tuple(sorted(SECONDS)) == SECONDS
-        workers[2].forget_gauges(0)
-        assert workers[2].value("open") == 4 and workers[2].value("hits_total", "a") == 3
+    CODE = """
+import os, sys
+from splinefm.serve.metrics import process_metrics
+metrics = process_metrics()
+metrics.feedback.inc(float(sys.argv[1]))
+metrics.workers.set(1)
+metrics.generation.labels("a").set(float(sys.argv[1]))
+metrics.arm_predictions.labels("a").inc(-1.5)
+for seconds in (0.0001, 0.02, 99.0):
+    metrics.arm_seconds.labels("a").observe(seconds)
+print(os.getpid())
+"""
+
+    def test_counters_of_processes_are_put_together_and_never_go_back(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+
+        def run(amount):
+            return int(subprocess.check_output([sys.executable, "-c", self.CODE, str(amount)]))
+
+        def found():
+            text = "from splinefm.serve.metrics import process_metrics as p; print(p().text().decode())"
+            families = parse(subprocess.check_output([sys.executable, "-c", text]).decode())
+            return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
+
+        first, _ = run(3), run(4)
+        before = found()
+        assert before["splinefm_feedback_total",] == 7 and before["splinefm_workers",] == 2
+        assert before["splinefm_model_generation", "a"] == 3
+        assert before["splinefm_arm_seconds_count", "a"] == 6
+        assert before["splinefm_arm_seconds_bucket", "a", "0.0001"] == 2
+        assert before["splinefm_arm_seconds_bucket", "a", "0.025"] == 4
+        forget_process(first)  # it died: its gauges go, and what it counted stays
+        after = found()
+        assert after["splinefm_workers",] == 1 and after["splinefm_model_generation", "a"] == 4
+        kept = {key: value for key, value in after.items() if key[0] not in GAUGES}
+        assert kept == {key: value for key, value in before.items() if key[0] not in GAUGES}
+        run(1)  # the successor
+        assert found()["splinefm_feedback_total",] == 8
+        assert found()["splinefm_arm_predictions_total", "a"] == -4.5
 
 
 class TestAdmission:
@@ -258,19 +277,20 @@ class TestAdmission:
 
 class TestSettings:
     def test_arms_are_written_on_the_command_line(self):
-        assert parse_arm("a=C:/m.sfm:2.5") == ArmSetting("a", "C:/m.sfm", 2.5)
-        assert parse_arm("s=m.sfm", shadow=True) == ArmSetting("s", "m.sfm", 0.0, shadow=True)
+        assert parse_arm("a=C:/m.sfm:2.5") == Arm("a", "C:/m.sfm", 2.5)
+        assert parse_arm("s=m.sfm", shadow=True) == Arm("s", "m.sfm", 0.0, shadow=True)
         for text in ("a", "a=", "=m:1", "a=m", "a=m:x", "a=m:nan", "a b=m:1", "a=m:-1"):
             with pytest.raises(ValueError, match="arm"):
                 parse_arm(text)
         with pytest.raises(ValueError, match="limit 'rows'"):
             Limits(rows=0)
-        two = ServerSettings((ArmSetting("a", "a.sfm"), ArmSetting("b", "b.sfm")))
+        two = ServiceSettings((Arm("a", "a.sfm"), Arm("b", "b.sfm")))
         assert [arm.index for arm in two.with_index(["b=i.sfi"]).arms] == [None, "i.sfi"]
         with pytest.raises(ValueError, match="NAME=PATH"):
             two.with_index(["i.sfi"])
 
     def test_tokens_are_read_again_when_they_change(self, tmp_path, capsys):
+        dictConfig(LOG_CONFIG)
         path = tmp_path / "tokens"
         path.write_text("a" * 20)
         tokens = Tokens(str(path))
@@ -319,9 +339,9 @@ def test_a_model_and_an_index_may_have_names_with_the_same_ending(visits, index,
     (tmp_path / "own").mkdir()
     visits.save(tmp_path / "model.bin")
     index.save(tmp_path / "items.bin")
-    arm = ArmSetting("a", str(tmp_path / "model.bin"), index=str(tmp_path / "items.bin"))
+    arm = Arm("a", str(tmp_path / "model.bin"), index=str(tmp_path / "items.bin"))
     published = Snapshots(tmp_path / "own").publish(arm)
-    assert load_published(published).index.ids.tolist() == index.ids.tolist()
+    assert load_model(published).index.ids.tolist() == index.ids.tolist()
 
 
 class TestChecksums:
@@ -344,7 +364,7 @@ class TestChecksums:
         paths = {"model": tmp_path / "m.sfm", "index": tmp_path / "i.sfi"}
         (tmp_path / "own").mkdir()
         snapshots = Snapshots(tmp_path / "own")
-        arm = ArmSetting("a", str(paths["model"]), index=str(paths["index"]))
+        arm = Arm("a", str(paths["model"]), index=str(paths["index"]))
         visits.save(paths["model"])
         index.save(paths["index"])
         published = snapshots.publish(arm)
@@ -365,7 +385,7 @@ class TestChecksums:
         snapshots = Snapshots(tmp_path / "own")
         visits.save(tmp_path / "m.sfm")
         index.save(tmp_path / "i.sfi")
-        arm = ArmSetting("a", str(tmp_path / "m.sfm"), index=str(tmp_path / "i.sfi"))
+        arm = Arm("a", str(tmp_path / "m.sfm"), index=str(tmp_path / "i.sfi"))
         snapshots.accept(snapshots.publish(arm))
         assert snapshots.publish(arm) is None
         other = sf.ItemIndex.load(tmp_path / "i.sfi", visits)  # not the index that tests share
@@ -376,6 +396,11 @@ class TestChecksums:
         assert again.index_sha256 != snapshots.current["a"].index_sha256
 
 
+def names_of(metric):
+    (family,) = metric.describe()
+    return [family.name, f"{family.name}_total"] if family.type == "counter" else [family.name]
+
+
 class TestExamples:
     """The files of examples/serve, which cannot be run here: they can be read, and name what exists."""
 
@@ -383,8 +408,8 @@ class TestExamples:
 
     def test_the_dashboard_names_metrics_that_exist(self):
         dashboard = json.loads((self.FOLDER / "grafana" / "dashboard.json").read_text())
-        arms = (ArmSetting("a", "a.sfm"), ArmSetting("s", "s.sfm", shadow=True))
-        known = {family.name: family for family in make_catalog(arms, {"a": ["x"], "s": ["x"]}).families}
+        metrics = vars(Metrics(CollectorRegistry())).values()
+        known = {name: each for each in metrics if hasattr(each, "describe") for name in names_of(each)}
         used = set()
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
@@ -392,7 +417,7 @@ class TestExamples:
                 assert names, panel["title"]
                 used |= {name.removesuffix("_bucket") for name in names}
                 for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
-                    assert any(label in known[name.removesuffix("_bucket")].labels for name in names), label
+                    assert any(label in known[name.removesuffix("_bucket")]._labelnames for name in names), label
         assert used <= set(known) and len(used) >= 15
 
     def test_the_other_files_can_be_read_and_name_options_that_exist(self):

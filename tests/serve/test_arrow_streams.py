@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live import ARROW, as_columns, visits_rows
-from splinefm.serve.http.arrow import LargeStream, expanded_bytes
+from splinefm.serve.arrow import LargeStream, expanded_bytes
 from support import examples
 
 TEXTS = st.lists(st.none() | st.text(max_size=8), min_size=1, max_size=12)

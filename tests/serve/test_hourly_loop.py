@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory):
-    pytest.importorskip("httptools")
+    pytest.importorskip("uvicorn")
     path = list(sys.path)
     from examples.hourly import run as hourly
 

@@ -1,20 +1,23 @@
 """HTTP as clients and strangers speak it: syntax, limits on size and time, order of answers."""
 
+import asyncio
 import json
+import re
 import socket
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.server import ServerState
 
-from splinefm.serve.http.messages import Response
-from splinefm.serve.http.protocol import Connection
-from splinefm.serve.settings import Limits
+from live import make_service
+from splinefm.serve import App, Limits
+from splinefm.serve.server import StrictProtocol
 from support import examples
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -42,6 +45,8 @@ class TestSyntax:
             (b"GET / HTTP/9.9\r\n\r\n", 400),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),  # TLS
             (b"GET /healthz HTTP/1.1\r\n\r\n", 400),  # without Host
+            (b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+            (request(Content_Encoding="gzip"), 415),
             (request(Transfer_Encoding="chunked"), 400),  # as well as a length
             (request(Content_Length="5, 6"), 400),
             (request(Content_Length="-1"), 400),
@@ -61,7 +66,7 @@ class TestSyntax:
             (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
             (request(Content_Length=1 << 30), 413),
         ],
-        ids=range(22),
+        ids=range(24),
     )
     def test_what_cannot_be_answered_is_a_problem(self, server, data, status):
         answer = server.raw(data)
@@ -99,8 +104,8 @@ class TestSyntax:
         assert status_of(answer) == 200 and answer.endswith(b"\r\n\r\n") and b"content-length: 17" in answer
         old = b"GET /healthz HTTP/1.0\r\n\r\n"
         assert b"connection: close" in server.raw(old)
-        kept = b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
-        assert b"connection: keep-alive" in server.raw(kept + old)
+        asked = b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+        assert b"connection: close" in server.raw(asked)
         with closing(server.connect()) as connection:
             for _ in range(3):
                 connection.request("POST", "/v1/score", BODY, {"Content-Type": "application/json"})
@@ -112,81 +117,129 @@ class TestSyntax:
         assert answer.json["id"] == answer.headers["X-Request-Id"] and "<" not in answer.json["id"]
 
 
-class FakeApp:
-    """What a connection needs of an application; answers at once."""
+class Transport:
+    """A connection to a client that is not there."""
 
-    def __init__(self, limits=None):
-        self.limits, self.date, self.is_draining, self.held, self.slow, self.unsent = (
-            limits or Limits(),
-            b"",
-            False,
-            0,
-            0,
-            0,
-        )
+    def __init__(self):
+        self.written, self.unsent, self.cut, self.closing = [], 0, 0, False
 
-    def admit(self, request):
-        return None
+    def get_extra_info(self, name, default=None):
+        return default
 
-    def take(self, request, respond):
-        respond(Response(200, b""))
+    def write(self, data):
+        self.written.append(data)
 
-    def too_slow(self):
-        self.slow += 1
+    def is_closing(self):
+        return self.closing
 
-    def opened(self, connection):
+    def close(self):
+        self.closing = True
+
+    def abort(self):
+        self.cut += 1
+
+    def get_write_buffer_size(self):
+        return self.unsent
+
+    def pause_reading(self):
         pass
 
-    closed = opened
-
-    def finished(self, request, status, seconds):
-        pass
+    resume_reading = pause_reading
 
 
-def connect(app, written):
-    """A connection whose answers are put into a list."""
-    connection = Connection(app, SimpleNamespace(call_soon=lambda work: work()))
-    connection.connection_made(
-        SimpleNamespace(
-            get_extra_info=lambda name: None,
-            write=written.append,
-            is_closing=lambda: False,
-            can_write_eof=lambda: False,
-            close=lambda: None,
-        )
-    )
-    return connection
+async def answer_at_once(scope, receive, send):
+    """An application that keeps its requests."""
+    body, message = b"", {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message["body"]
+    answer_at_once.seen.append((dict(scope["headers"]), body))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def speak(*pieces, turns=4):
+    """Send pieces to a connection; returns it, its transport, and what the application has seen."""
+
+    async def work():
+        config = uvicorn.Config(answer_at_once, http=StrictProtocol, lifespan="off", ws="none", log_config=None)
+        config.load()
+        loop = asyncio.get_running_loop()
+        connection = StrictProtocol(config, ServerState(), {}, _loop=loop)
+        connection.connection_made(transport)
+        for piece in pieces:
+            connection.data_received(piece)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        return connection
+
+    answer_at_once.seen, transport = [], Transport()
+    return asyncio.run(work()), transport, answer_at_once.seen
+
+
+def statuses(transport):
+    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d{3}) ", b"".join(transport.written))]
 
 
 class TestTrailers:
-    """Headers behind a body of chunks, which nobody needs."""
+    """Headers behind a body of chunks, which mean nothing here."""
 
     CHUNKED = request(b"", Content_Length=None, Transfer_Encoding="chunked", X_Deadline_Ms=50) + b"2\r\nxx\r\n0\r\n"
 
     def test_they_do_not_replace_what_was_checked(self):
-        app, taken = FakeApp(), []
-        app.take = lambda request, respond: taken.append(request)
-        connect(app, []).data_received(self.CHUNKED + b"X-Deadline-Ms: 9\r\nAuthorization: x\r\n\r\n")
-        assert taken[0].headers[b"x-deadline-ms"] == b"50" and b"authorization" not in taken[0].headers
-        assert taken[0].body == b"xx"
+        _, transport, seen = speak(self.CHUNKED + b"X-Deadline-Ms: 9\r\nAuthorization: x\r\n\r\n")
+        ((headers, body),) = seen
+        assert headers[b"x-deadline-ms"] == b"50" and b"authorization" not in headers
+        assert body == b"xx" and statuses(transport) == [200]
 
     @pytest.mark.parametrize("pieces", [[b"X: y\r\n" * 4000], [b"X: ", *[b"y" * 1000] * 20]], ids=["many", "endless"])
     def test_their_bytes_count(self, pieces):
-        written = []
-        connection = connect(FakeApp(), written)
-        for piece in (self.CHUNKED, *pieces):
-            connection.data_received(piece)
-        assert [status_of(answer) for answer in written] == [431]
+        _, transport, seen = speak(self.CHUNKED, *pieces)
+        assert statuses(transport) == [431] and transport.closing and not seen
 
     def test_sizes_of_chunks_do_not_count(self):
-        written = []
-        connection = connect(FakeApp(), written)
-        connection.data_received(request(b"", Content_Length=None, Transfer_Encoding="chunked"))
-        for _ in range(9000):
-            for piece in (b"2\r\n", b"xx", b"\r\n"):
-                connection.data_received(piece)
-        connection.data_received(b"0\r\n\r\n")
-        assert [status_of(answer) for answer in written] == [200]
+        pieces = [b"2\r\n", b"xx", b"\r\n"] * 9000
+        head = request(b"", Content_Length=None, Transfer_Encoding="chunked")
+        _, transport, seen = speak(head, *pieces, b"0\r\n\r\n", turns=1)
+        assert statuses(transport) == [200] and len(seen[0][1]) == 18_000
+
+
+class Client:
+    """A request to an application without a server, whose body comes piece by piece."""
+
+    def __init__(self, app, path="/v1/score", **headers):
+        names = [(b"host", b"here"), (b"content-type", b"application/json"), (b"transfer-encoding", b"chunked")]
+        names += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b""}
+        self._pieces, self.status, self.body, self.headers = asyncio.Queue(), None, b"", {}
+        self.task = asyncio.create_task(app({**scope, "headers": names}, self._pieces.get, self._take))
+
+    async def _take(self, message):
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], dict(message["headers"])
+        else:
+            self.body += message["body"]
+
+    async def send(self, body, *, more=True):
+        await self._put({"type": "http.request", "body": body, "more_body": more})
+
+    async def leave(self):
+        await self._put({"type": "http.disconnect"})
+
+    async def _put(self, message):
+        self._pieces.put_nowait(message)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def app(visits, tmp_path):
+    visits.save(tmp_path / "m.sfm")
+    found = App(make_service(default=tmp_path / "m.sfm"))
+    yield found
+    found.close()
 
 
 class TestTime:
@@ -199,65 +252,67 @@ class TestTime:
 
     def test_a_client_that_does_not_read_is_cut_off_and_one_that_reads_slowly_is_not(self):
         """With a connection by itself: filling the buffers of a system takes long."""
-        app, cut = FakeApp(), []
-        connection = Connection(app, None)
-        transport = SimpleNamespace(
-            get_extra_info=lambda name: ("127.0.0.1", 1),
-            get_write_buffer_size=lambda: app.unsent,
-            abort=lambda: cut.append(1),
-        )
-        connection.connection_made(transport)
-        app.unsent = 1000
+        connection, transport, _ = speak(request(close=False))
+        transport.unsent = 1000
         connection.pause_writing()
         now = time.perf_counter()
         for passed, unsent in ((1.0, 1000), (11.0, 500), (12.0, 500)):
-            app.unsent = unsent
+            transport.unsent = unsent
             connection.check_time(now + passed)
-            assert not cut
+            assert not transport.cut
         connection.check_time(now + 22.0)
-        assert cut and app.slow == 1
+        assert transport.cut == 1
 
-    def test_bodies_in_memory_are_bounded_and_let_go(self):
-        app, written = FakeApp(Limits(bodies=1000)), []
-        connections = [connect(app, written) for _ in range(3)]
-        for connection in connections:
-            connection.data_received(request(b"x" * 400, Content_Length=500))
-        assert app.held == 800 and [status_of(answer) for answer in written] == [503]
-        assert b"retry-after: 1" in written[0]
-        connections[0].data_received(b"x" * 100)  # complete, and answered
-        assert [status_of(answer) for answer in written] == [503, 200] and app.held == 400
-        connections[1].connection_lost(None)
-        assert app.held == 0
+    def test_bodies_in_memory_are_bounded_and_let_go(self, app):
+        """Those of all connections of a worker."""
+        app.limits = Limits(bodies=1000)
 
-    def test_a_body_is_let_go_with_its_answer_though_the_next_has_begun(self):
-        app, answers = FakeApp(), []
-        app.take = lambda request, respond: answers.append(respond)
-        connection = connect(app, [])
-        connection.data_received(request(b"x" * 400, close=False) + request(b"x" * 100)[:-70])
-        assert app.held == 430
-        answers.pop()(Response(200, b""))
-        assert app.held == 30
-        connection.data_received(b"x" * 70)
-        connection.connection_lost(None)
-        assert app.held == 0
-        answers.pop()(Response(200, b""))  # of a client that is gone
-        assert app.held == 0
+        async def work():
+            clients = [Client(app) for _ in range(3)]
+            for client in clients:
+                await client.send(b"x" * 400)
+            held, refused = app._held, [client.status for client in clients]
+            await clients[0].send(b"", more=False)
+            await clients[1].leave()
+            return held, refused, [client.status for client in clients], clients[2].headers
 
-    def test_tiny_chunks_take_no_more_memory_than_large_ones(self):
-        connection = connect(FakeApp(), [])
-        connection.data_received(request(b"", Content_Length=None, Transfer_Encoding="chunked"))
-        tracemalloc.start()
-        try:
-            connection.data_received(b"2\r\nxx\r\n" * 50_000)
-            assert tracemalloc.get_traced_memory()[0] < 200_000
-        finally:
-            tracemalloc.stop()
+        held, refused, statuses, headers = asyncio.run(work())
+        assert held == 800 and refused == [None, None, 503] and headers[b"retry-after"] == b"1"
+        assert statuses == [400, None, 503] and app._held == 0
+
+    def test_tiny_pieces_take_no_more_memory_than_large_ones(self, app):
+        app.limits = Limits(read=600.0)
+
+        async def work():
+            client = Client(app)
+            await client.send(b"xx")
+            tracemalloc.start()
+            try:
+                for _ in range(20_000):
+                    await client.send(b"xx")
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+                await client.leave()
+
+        assert asyncio.run(work()) < 300_000
+
+    def test_a_body_that_does_not_arrive_is_given_up(self, app):
+        app.limits = Limits(read=0.1)
+
+        async def work():
+            client = Client(app)
+            await client.send(b"x")
+            await asyncio.wait_for(client.task, 30)
+            return client.status
+
+        assert asyncio.run(work()) == 408 and app.service.metrics.value("splinefm_slow_clients_total") == 1
 
     def test_a_client_that_goes_away_leaves_nothing_behind(self, server):
         for part in (request()[:30], request(), b""):
             with closing(socket.create_connection(("127.0.0.1", server.port), 30)) as client:
                 client.sendall(part)
-        server.eventually(lambda: server.metric("splinefm_connections") <= 1)
+        server.eventually(lambda: server.metric("splinefm_requests_in_progress") <= 1)
 
     def test_a_request_whose_time_is_over_is_given_up(self, server):
         answer = server.score({"rows": [ROW]}, **{"X-Deadline-Ms": "0"})

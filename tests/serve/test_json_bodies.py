@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_score_requests import make_serving
 
 import splinefm as sf
+from live import make_service
 from splinefm import _core
-from splinefm.serve.api.score import decode_rows, read_rows
-from splinefm.serve.arms.faults import FaultyRows
-from splinefm.serve.arms.rows import BodyRows, ListedRows
-from splinefm.serve.http.codec import from_json, json_columns
+from splinefm.serve.bodies import from_json, json_columns
+from splinefm.serve.endpoints.score import decode_rows, read_rows
+from splinefm.serve.rows import BodyRows, FaultyRows, ListedRows
 from support import examples, mixed_schema, mixed_table, random_fitted, take_rows
 
 MOST = 50
@@ -192,14 +191,14 @@ def plain(value):
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_scores_are_those_of_dicts_and_of_tables(mixed, form, tmp_path):
     mixed.save(tmp_path / "m.sfm")
-    serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
+    serving = make_service(a=tmp_path / "m.sfm").serving
     rows = rows_of(mixed)
     body = json.dumps({form: rows if form == "rows" else as_columns(rows)}).encode()
     read = read_rows(body, 100, serving)
     assert isinstance(read, BodyRows)
     found = serving.score(read, "r")
     assert "dicts" not in vars(read)  # nobody has asked for them
-    assert found.scores.tobytes() == serving.score_rows(rows, "r").scores.tobytes()
+    assert found.scores.tobytes() == serving.score(ListedRows(rows), "r").scores.tobytes()
     assert found.scores.tobytes() == mixed.scores(as_columns(rows), watch=False).astype(np.float32).tobytes()
     some = [7, 0, 7, 39]
     model = serving.loaded["a"]
@@ -210,7 +209,7 @@ def test_scores_are_those_of_dicts_and_of_tables(mixed, form, tmp_path):
 @pytest.mark.parametrize("value", ["soon", "inf", [1.0], 10**400])
 def test_a_bad_row_is_named_as_before(mixed, value, tmp_path):
     mixed.save(tmp_path / "m.sfm")
-    serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
+    serving = make_service(a=tmp_path / "m.sfm").serving
     rows = rows_of(mixed)
     number = next(item.column for item in mixed.encoder.fields if isinstance(item, sf.Numerical))
     rows[31] = {**rows[31], number: value}
@@ -228,7 +227,7 @@ def test_a_missing_value_that_a_field_does_not_take_is_named(tmp_path):
     schema = sf.Schema([sf.Numerical("x", missing="error"), sf.Categorical("c")])
     table = {"x": [0.0, 1.0, 2.0, 3.0] * 20, "c": ["a", "b"] * 40, "y": [0.0, 1.0] * 40}
     random_fitted(sf.FM(k=2), schema, table).save(tmp_path / "m.sfm")
-    serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
+    serving = make_service(a=tmp_path / "m.sfm").serving
     read = read_rows(b'{"rows": [{"x": 1, "c": "a"}, {"x": null, "c": "a"}]}', 10, serving)
     with pytest.raises(FaultyRows) as error:
         serving.score(read, "r")

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from live import ARROW, as_columns, make_serving, visits_model, visits_rows
-from splinefm.serve.arms.faults import FaultyRows, check_finite
+from live import ARROW, as_columns, make_service, visits_model, visits_rows
+from splinefm.serve import FaultyRows
+from splinefm.serve.rows import check_finite
 from support import examples, random_classes, visits_schema, visits_table
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -235,30 +236,31 @@ def test_several_classes_have_a_score_each(tmp_path):
     table = visits_table(np.random.default_rng(0), 100)
     fitted = random_classes(sf.FwFM(k=4), visits_schema(sf.BSpline(3)), table)
     fitted.save(tmp_path / "m.sfm")
-    serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
+    service = make_service(a=tmp_path / "m.sfm")
     rows = visits_rows(20)
-    found = serving.score_rows(rows, "r")
+    found = service.score(rows)
     assert (found.scores == fitted.scorer().many(rows).astype(np.float32)).all()
-    assert serving.classes == ["a", "b", "c"] and found.predictions.shape == (20, 3)
+    assert service.serving.classes == ["a", "b", "c"] and found.predictions.shape == (20, 3)
     assert (found.predictions == fitted.loss.predict(found.scores.astype(np.float64))).all()
 
 
 def test_arms_of_a_batch_are_put_together_in_order(tmp_path):
     for name, seed in (("a", 1), ("b", 2)):
         visits_model(seed).save(tmp_path / f"{name}.sfm")
-    serving = make_serving(tmp_path, key="user", a=tmp_path / "a.sfm", b=tmp_path / "b.sfm")
+    service = make_service(key="user", a=tmp_path / "a.sfm", b=tmp_path / "b.sfm")
     rows = [{**row, "user": i} for i, row in enumerate(visits_rows(60))]
-    found = serving.score_rows(rows, "r")
+    serving = service.serving
+    found = service.score(rows)
     assert {*found.arms} == {"a", "b"} and found.arms == serving.split.arms_of(range(60))
     for i, row in enumerate(rows):
         assert found.scores[i] == serving.loaded[found.arms[i]].scores([row])[0]
     table = pa.table({**arrow_table(visits_rows(60)).to_pydict(), "user": list(range(60))})
-    by_table = serving.score_table(table, "r")
+    by_table = service.score(table)
     assert by_table.arms == found.arms
     np.testing.assert_allclose(by_table.scores, found.scores, rtol=1e-5, atol=1e-5)
     bad = [*rows[:40], {**rows[40], "recency": "soon"}, *rows[41:]]
     with pytest.raises(FaultyRows) as error:
-        serving.score_rows(bad, "r")
+        service.score(bad)
     assert (error.value.faults[0].row, error.value.faults[0].column) == (40, "recency")
     with pytest.raises(FaultyRows, match="row 3: the key 'user' must be"):
-        serving.score_rows([*rows[:3], {**rows[3], "user": None}], "r")
+        service.score([*rows[:3], {**rows[3], "user": None}])

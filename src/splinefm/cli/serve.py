@@ -14,10 +14,10 @@ from splinefm.cli import options as opt
 from splinefm.cli.output import say
 
 if TYPE_CHECKING:
-    from splinefm.serve.settings import ArmSetting, ServerSettings
+    from splinefm.serve.settings import Arm, ServiceSettings
 
-_PACKAGES = ("msgspec", "httptools", "uvloop")
-_ARMS, _LIMITS, _FILES = "A/B splits", "Limits", "Files"
+_PACKAGES = ("msgspec", "uvicorn", "httptools", "uvloop", "prometheus_client")
+_ARMS, _LIMITS, _FILES, _NETWORK = "A/B splits", "Limits", "Files", "Network"
 
 
 def _text(text: str, metavar: str, panel: str | None = None) -> Any:
@@ -37,6 +37,13 @@ Indices = Annotated[
 ]
 Background = Annotated[str | None, _text("Table that /v1/explain compares with.", "TABLE", _FILES)]
 Tokens = Annotated[str | None, _text("File of bearer tokens, one per line.", "FILE", _FILES)]
+AdminFromLoopback = Annotated[
+    bool,
+    typer.Option(
+        "--admin-from-loopback",
+        help="Without tokens, allow changes of models and weights from this machine; not behind a proxy.",
+    ),
+]
 Log = Annotated[str | None, _text("Folder for predictions and outcomes.", "FOLDER", _FILES)]
 
 
@@ -53,11 +60,20 @@ def serve(
     host: Annotated[str, _text("Address to listen on.", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     workers: Annotated[int, opt.count_option("Worker processes.")] = 1,
+    socket: Annotated[str | None, _text("Unix socket to listen on, instead of an address.", "PATH", _NETWORK)] = None,
+    certificate: Annotated[str | None, _text("Certificate chain for TLS.", "FILE", _NETWORK)] = None,
+    private_key: Annotated[str | None, _text("Private key for TLS.", "FILE", _NETWORK)] = None,
+    trusted_proxies: Annotated[
+        str | None, _text("Proxies whose X-Forwarded headers are believed.", "ADDRESSES", _NETWORK)
+    ] = None,
+    root_path: Annotated[str, _text("Path under which a proxy offers the server.", "PATH", _NETWORK)] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Load files again when they change.")] = False,
     extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Ignore columns that no model has, instead of refusing them.")
     ] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log all requests, not only errors.")] = False,
+    admin_from_loopback: AdminFromLoopback = False,
+    traces: Annotated[bool, typer.Option("--traces", help="Make OpenTelemetry spans.")] = False,
     drift_rows: Annotated[
         int,
         opt.count_option("Rows per second and worker that are compared with the training rows; 0 for none.", least=0),
@@ -74,12 +90,18 @@ def serve(
     deadline: Annotated[float, opt.amount_option("Seconds after which a waiting request is given up.", _LIMITS)] = 5.0,
     read_seconds: Annotated[float, opt.amount_option("Seconds that a client has to send a request.", _LIMITS)] = 10.0,
     drain_seconds: Annotated[float, opt.amount_option("Seconds to finish requests at shutdown.", _LIMITS)] = 30.0,
+    drain_delay: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="Seconds from failing readiness to the end.", rich_help_panel=_LIMITS
+        ),
+    ] = 0.5,
 ) -> None:
     """Answer requests over HTTP: scores, rankings, explanations, metrics.
 
     Example: splinefm serve model.sfm --index items.sfi --port 8080 --workers 2 --watch
     """
-    from splinefm.serve.settings import Limits, ServerSettings
+    from splinefm.serve.settings import Limits, ServiceSettings
 
     limits = Limits(
         body=max_body,
@@ -91,27 +113,37 @@ def serve(
         read=read_seconds,
         drain=drain_seconds,
     )
-    settings = ServerSettings(
+    settings = ServiceSettings(
         make_arms(model, arm or [], shadow or []),
-        host=host,
-        port=port,
-        workers=workers,
-        watch=watch,
         key=key,
+        watch=watch,
         allow_extra=extra,
         background=background,
-        tokens=tokens,
+        explore=explore,
         log=log,
         log_rows=log_rows,
         log_requests=log_requests,
         drift_rows=drift_rows,
-        explore=explore,
+        tokens=tokens,
+        admin_from_loopback=admin_from_loopback,
+        traces=traces,
         limits=limits,
     )
-    run_server(settings.with_index(index or []))
+    run_server(
+        settings.with_index(index or []),
+        host=host,
+        port=port,
+        socket=socket,
+        workers=workers,
+        certificate=certificate,
+        private_key=private_key,
+        trusted_proxies=trusted_proxies,
+        root_path=root_path,
+        drain_delay=drain_delay,
+    )
 
 
-def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) -> tuple[ArmSetting, ...]:
+def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) -> tuple[Arm, ...]:
     """The arms of a command: one model, or those of a split, and shadows.
 
     Examples
@@ -119,18 +151,18 @@ def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) ->
     >>> [arm.name for arm in make_arms("m.sfm", [], ["new=n.sfm"])]
     ['default', 'new']
     """
-    from splinefm.serve.settings import DEFAULT_ARM, ArmSetting, parse_arm
+    from splinefm.serve.settings import DEFAULT_ARM, Arm, parse_arm
 
     if (model is None) == (not arms):
         raise ValueError("name one model file, or the arms of a split with --arm; not both")
-    shown = [ArmSetting(DEFAULT_ARM, model)] if model is not None else [parse_arm(text) for text in arms]
+    shown = [Arm(DEFAULT_ARM, model)] if model is not None else [parse_arm(text) for text in arms]
     return (*shown, *(parse_arm(text, shadow=True) for text in shadows))
 
 
-def run_server(settings: ServerSettings) -> None:
-    """Run until SIGTERM or SIGINT."""
+def check_server(settings: ServiceSettings, host: str | None) -> None:
+    """Raise where a package or a file is missing; warn where strangers can ask."""
     from splinefm.explore.page import d3_script
-    from splinefm.serve.http.tokens import Tokens
+    from splinefm.serve.tokens import Tokens
 
     if sys.platform == "win32":
         raise OSError("splinefm serve runs on Linux and macOS; on Windows use WSL, or a container")
@@ -139,16 +171,24 @@ def run_server(settings: ServerSettings) -> None:
         raise ModuleNotFoundError(
             f"splinefm serve needs {', '.join(missing)}: pip install 'splinefm[serve]'", name=missing[0]
         )
+    if settings.traces and find_spec("opentelemetry") is None:
+        raise ModuleNotFoundError("--traces needs opentelemetry-api: pip install 'splinefm[traces]'")
     if settings.explore:
         d3_script()  # raises where its package is missing
-    from splinefm.serve.supervisor import serve
-
     if settings.tokens is not None:
         Tokens(settings.tokens)  # raises where the file is missing or wrong
     if settings.background is not None and not Path(settings.background).exists():
         raise FileNotFoundError(f"--background: no file {settings.background!r}")
-    if settings.tokens is None and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        say(f"splinefm: warning: everybody who can reach {settings.host} can ask this server; use --tokens FILE")
-    code = serve(settings)
+    if settings.tokens is None and host not in (None, "127.0.0.1", "::1", "localhost"):
+        say(f"splinefm: warning: everybody who can reach {host} can ask this server; use --tokens FILE")
+
+
+def run_server(settings: ServiceSettings, **options: object) -> None:
+    """Run until SIGTERM or SIGINT; the options are those of `ServerOptions`."""
+    host = None if options["socket"] is not None else str(options["host"])
+    check_server(settings, host)
+    from splinefm.serve.server import ServerOptions, serve
+
+    code = serve(settings, ServerOptions(**options))  # type: ignore[arg-type]
     if code:
         raise typer.Exit(code)

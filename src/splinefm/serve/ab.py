@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.serve.arms.split import key_name
 from splinefm.serve.feedback import read_log
+from splinefm.serve.split import key_name
 
 NoOutcome = Literal["zero", "skip"]
 

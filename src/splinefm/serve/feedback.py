@@ -6,8 +6,9 @@ A line is one of two kinds. `at` is the time in seconds since 1970, `id` the req
     {"at": ..., "id": "...", "row": 0, "outcome": 1.0}
 
 `arms` has an entry for each row, or one for all. `keys` is there if the server has a key, `rows` (a list of objects) if
-it logs rows, and `"shadow": true` if the arm was not shown. Lines of a file are in the order of time; the last one of a
-worker that was killed may be cut off, and readers skip it.
+it logs rows, and `"shadow": true` if the arm was not shown. `versions` has the version of each arm. A ranking has
+`items`, the ids in the order of their positions, and `scores`; its `context` is there if rows are logged. Lines of a
+file are in the order of time; the last one of a worker that was killed may be cut off, and readers skip it.
 
 An outcome is acknowledged once it is on the disk; `GroupCommit` shares one fsync among many requests.
 """
@@ -18,13 +19,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Lock, Thread
-from typing import Any, TextIO
+from typing import Any
 
 from splinefm._arrays import Array
 
 SUFFIX = ".jsonl"
+_BUFFER, _MAX_BUFFER = 1 << 16, 4 << 20
 Done = Callable[[OSError | None], None]
 """Called once a write is on the disk, or with what went wrong."""
 
@@ -101,14 +104,19 @@ class GroupCommit:
 
 
 class FeedbackLog:
-    """Appends to the log; one for each worker.
+    """Appends to the log; one for each process. Writes are buffered until `flush`, `sync`, or 64 KiB.
 
     Parameters
     ----------
     folder : path
         The folder of the log; it is made if need be.
-    worker : int
-        Number of the worker, part of the file's name.
+    worker : int or str
+        What the process is called in the names of its files.
+
+    Attributes
+    ----------
+    error : OSError or None
+        Why the last write failed. The lines are kept, up to 4 MiB, and written once that is possible.
 
     Examples
     --------
@@ -123,15 +131,18 @@ class FeedbackLog:
     [['arms', 'at', 'id', 'predictions'], ['at', 'id', 'outcome', 'row']]
     """
 
-    def __init__(self, folder: str | Path, worker: int) -> None:
+    def __init__(self, folder: str | Path, worker: int | str) -> None:
         self._folder, self._worker = Path(folder), worker
         self._folder.mkdir(parents=True, exist_ok=True)
         self._hour = ""
         self._lock = Lock()  # long requests are logged on another thread
-        self._file: TextIO | None = None
-        self._unsynced: list[TextIO] = []  # files of earlier hours
+        self._file: int | None = None
+        self._buffer = bytearray()
+        self._unsynced: list[int] = []  # files of earlier hours
         self._is_new = False  # whether the folder has a file whose name is not on the disk
         self._group = GroupCommit(self.sync)
+        self.error: OSError | None = None
+        self.n_dropped = 0
 
     def scored(
         self,
@@ -142,8 +153,9 @@ class FeedbackLog:
         rows: Sequence[Any] | None,
         *,
         shadow: bool = False,
+        **more: Any,
     ) -> None:
-        """Add the predictions of a request."""
+        """Add the predictions of a request; a log that cannot be written is told by `error`, and raises nothing."""
         line: dict[str, Any] = {"at": time.time(), "id": request_id, "arms": list(arms)}
         line["predictions"] = predictions.tolist()
         if keys is not None:
@@ -152,30 +164,28 @@ class FeedbackLog:
             line["rows"] = list(rows)
         if shadow:
             line["shadow"] = True
-        self._write(line)
+        with suppress(OSError):  # told by `error`
+            self._write(line | {name: value for name, value in more.items() if value is not None})
 
     def outcome(self, request_id: str, row: int, outcome: float) -> None:
-        """Add what came of a row."""
+        """Add the outcome of a row."""
         self._write({"at": time.time(), "id": request_id, "row": row, "outcome": outcome})
 
     def commit(self, done: Done) -> None:
-        """Call `done` from another thread, once all lines so far are on the disk; requests share an fsync."""
+        """Call `done` from another thread, once all lines so far are on the disk."""
         self._group.submit(done)
 
     def flush(self) -> None:
-        """Hand the lines to the operating system."""
+        """Hand all lines so far to the operating system."""
         with self._lock:
-            if self._file is not None:
-                self._file.flush()
+            self._flush()
 
     def sync(self) -> None:
         """Put all lines so far on the disk."""
         with self._lock:
-            files = [*self._unsynced, *([] if self._file is None else [self._file])]
-            for file in files:
-                file.flush()
+            self._flush()
             # Copies of the descriptors: the lock is not held while the disk works, and an hour may end meanwhile.
-            copies = [os.dup(file.fileno()) for file in files]
+            copies = [os.dup(file) for file in (*self._unsynced, *([] if self._file is None else [self._file]))]
             earlier, self._unsynced = self._unsynced, []
             is_new, self._is_new = self._is_new, False
         try:
@@ -183,36 +193,68 @@ class FeedbackLog:
                 copies.append(os.open(self._folder, os.O_RDONLY))
             for descriptor in copies:
                 os.fsync(descriptor)
-        except OSError:
+        except OSError as error:
             with self._lock:
                 self._unsynced, earlier, self._is_new = [*earlier, *self._unsynced], [], self._is_new or is_new
+                self.error = error
             raise
         finally:
-            for descriptor in copies:
+            for descriptor in (*copies, *earlier):
                 os.close(descriptor)
-            for file in earlier:
-                file.close()
 
     def close(self) -> None:
         """Write what is left."""
         self._group.close()
         with self._lock:
-            for file in [*self._unsynced, *([] if self._file is None else [self._file])]:
-                file.close()
+            with suppress(OSError):
+                self._flush()
+            for file in (*self._unsynced, *([] if self._file is None else [self._file])):
+                os.close(file)
             self._unsynced, self._file = [], None
 
     def _write(self, line: dict[str, Any]) -> None:
-        text = json.dumps(line, separators=(",", ":")) + "\n"
-        hour = time.strftime("%Y-%m-%dT%H", time.gmtime(line["at"]))
+        text = _encode(line)
         with self._lock:
+            hour = time.strftime("%Y-%m-%dT%H", time.gmtime(line["at"]))
             if self._file is None or hour != self._hour:
-                if self._file is not None:
-                    self._unsynced.append(self._file)
-                self._hour, self._is_new = hour, True
-                self._file = (self._folder / f"{hour}-{self._worker}{SUFFIX}").open("a", encoding="utf-8")
-                if self._file.tell():  # a worker that was killed may have left half a line
-                    self._file.write("\n")
-            self._file.write(text)
+                self._open(hour)
+            self._buffer += text
+            if len(self._buffer) > _BUFFER:
+                self._flush()
+
+    def _open(self, hour: str) -> None:
+        """Begin the file of an hour."""
+        try:
+            if self._file is not None:
+                self._flush()
+                self._unsynced.append(self._file)
+                self._file = None
+            path = self._folder / f"{hour}-{self._worker}{SUFFIX}"
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._hour, self._is_new = hour, True
+            if os.fstat(self._file).st_size and not self._buffer.startswith(b"\n"):
+                self._buffer[:0] = b"\n"  # a process that was killed may have left half a line
+        except OSError as error:
+            self.error = error
+            self.n_dropped += 1
+            raise
+
+    def _flush(self) -> None:
+        """Write the buffer as far as possible; lines that do not fit in are kept, and at last dropped."""
+        try:
+            while self._buffer and self._file is not None:
+                del self._buffer[: os.write(self._file, self._buffer)]
+            self.error = None
+        except OSError as error:
+            self.error = error
+            if len(self._buffer) > _MAX_BUFFER:
+                self.n_dropped += self._buffer.count(b"\n")
+                self._buffer[:] = b"\n"
+            raise
+
+
+def _encode(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:

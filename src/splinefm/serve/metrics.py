@@ -1,181 +1,172 @@
-"""Metrics of all workers in one shared file, and their text for Prometheus.
+"""Metrics for Prometheus; with several processes, in its multiprocess mode.
 
-The file is an array of float64 with a row for each worker and one for the supervisor. Which cell means what follows
-from the settings and the models, so that all processes know it without talking. A process writes its own row alone,
-without locks between processes, and reads those of the others when it is asked for metrics. A worker that replaces a
-dead one goes on with its row: counters never go back.
+Each process writes files of its own in the folder PROMETHEUS_MULTIPROC_DIR, and whichever answers a scrape adds them
+up. Counters of a process that died stay, so they never go back; its gauges are removed with `forget_process`.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
-import numpy as np
-
-Kind = Literal["counter", "gauge", "histogram"]
-Combine = Literal["sum", "max", "min"]
-Labels = tuple[str, ...]
+import prometheus_client
+from prometheus_client import CollectorRegistry as CollectorRegistry
+from prometheus_client import Counter, Gauge, Histogram, multiprocess, values
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper ends of the buckets of times."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """Cells of one name: one for each combination of labels, for a histogram one for each bucket and the sum."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: Labels = ()
-    values: tuple[Labels, ...] = ((),)
-    combine: Combine = "sum"
-
-    @property
-    def width(self) -> int:
-        """Cells for each combination of labels."""
-        return len(SECONDS) + 2 if self.kind == "histogram" else 1
-
-
-class MetricCatalog:
-    """Which cell means what.
-
-    Parameters
-    ----------
-    families : sequence of Family
-        All metrics, in the order of the text.
-    """
-
-    def __init__(self, families: Sequence[Family]) -> None:
-        self.families = tuple(families)
-        self.cells: dict[tuple[str, Labels], int] = {}
-        at = 0
-        for family in families:
-            for values in family.values:
-                self.cells[family.name, values] = at
-                at += family.width
-        self.n_cells = at
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """The row of one process, and the sum over all rows.
+    """All metrics of a service.
 
     Parameters
     ----------
-    catalog : Catalog
-        Which cell means what.
-    path : path
-        The shared file, made by `create_file`.
-    row, n_rows : int
-        The row of this process, and how many there are.
+    registry : CollectorRegistry
+        Where they are registered.
 
     Examples
     --------
-    >>> import tempfile
-    >>> catalog = MetricCatalog([Family("hits_total", "counter", "Hits.", ("page",), (("a",), ("b",)))])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "metrics"
-    ...     create_file(path, catalog, 2)
-    ...     first, second = Metrics(catalog, path, 0, 2), Metrics(catalog, path, 1, 2)
-    ...     first.add("hits_total", "a")
-    ...     second.add("hits_total", "a", amount=2.0)
-    ...     print(first.text().splitlines()[2])
-    hits_total{page="a"} 3
+    >>> metrics = Metrics(CollectorRegistry())
+    >>> metrics.feedback.inc(2)
+    >>> metrics.value("splinefm_feedback_total")
+    2.0
     """
 
-    def __init__(self, catalog: MetricCatalog, path: Path, row: int, n_rows: int) -> None:
-        self.catalog = catalog
-        self._lock = Lock()  # long requests are counted on another thread
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 0)
-        view = memoryview(self._map).cast("d")
-        self._own = view[row * catalog.n_cells : (row + 1) * catalog.n_cells]
-        self._every = np.frombuffer(self._map, np.float64).reshape(n_rows, catalog.n_cells)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        if os.environ.get(FOLDER) and values.ValueClass is values.MutexValue:  # imported before the folder was known
+            values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+        self.registry = registry
 
-    def cell(self, name: str, *labels: str) -> int:
-        """The number of a cell, for those that are counted often."""
-        return self.catalog.cells[name, labels]
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"splinefm_{name}", text, labels, registry=registry)
 
-    def increase(self, cell: int, amount: float = 1.0) -> None:
-        """Add to a cell."""
-        with self._lock:
-            self._own[cell] += amount
+        def gauge(name: str, text: str, *labels: str, mode: Any = "livesum") -> Gauge:
+            return Gauge(f"splinefm_{name}", text, labels, registry=registry, multiprocess_mode=mode)
 
-    def add(self, name: str, *labels: str, amount: float = 1.0) -> None:
-        """Add to a counter."""
-        self.increase(self.catalog.cells[name, labels], amount)
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(f"splinefm_{name}", text, labels, registry=registry, buckets=SECONDS)
 
-    def set(self, name: str, *labels: str, value: float) -> None:
-        """Set a gauge."""
-        self._own[self.catalog.cells[name, labels]] = value
+        self.requests = counter("requests_total", "Requests answered.", "endpoint", "status")
+        self.request_seconds = histogram("request_seconds", "From the headers to the answer.", "endpoint")
+        self.refused = counter("refused_total", "Requests answered with 503.", "reason")
+        self.slow_clients = counter("slow_clients_total", "Clients cut off because they were too slow.")
+        self.in_progress = gauge("requests_in_progress", "Requests that arrive, wait or are worked on.")
+        self.queue_length = gauge("queue_length", "Requests that wait or are worked on.")
+        self.workers = gauge("workers", "Workers that accept requests.")
+        self.worker_restarts = counter("worker_restarts_total", "Workers that died and were replaced.")
+        self.resident_bytes = gauge("resident_bytes", "Memory of all workers, shared pages counted for each.")
+        self.arm_requests = counter("arm_requests_total", "Scoring requests an arm had a part in.", "arm")
+        self.arm_rows = counter("arm_rows_total", "Rows scored.", "arm")
+        self.arm_seconds = histogram("arm_seconds", "Time to score the rows of a request.", "arm")
+        # A sum that can fall, of models with negative predictions, which a counter must not; dead processes count.
+        self.arm_predictions = gauge("arm_predictions_total", "Sum of the predictions of all rows.", "arm", mode="sum")
+        self.arm_weight = gauge("arm_weight", "Share of the keys.", "arm", mode="livemostrecent")
+        self.shadow_difference = counter("shadow_difference_total", "Sum of |shadow - shown|.", "arm")
+        self.shadow_dropped = counter("shadow_dropped_total", "Rows not scored by a busy shadow.", "arm")
+        self.shadow_errors = counter("shadow_errors_total", "Requests that a shadow arm refused.", "arm")
+        self.generation = gauge(
+            "model_generation", "Loads since the start, least of all workers.", "arm", mode="livemin"
+        )
+        self.reloads = counter("reloads_total", "New files.", "arm", "result")
+        self.reload_refused = gauge(
+            "reload_refused", "1 while the newest file is refused.", "arm", mode="livemostrecent"
+        )
+        self.drift_seen = counter("drift_seen_total", "Sampled values.", "arm", "column", "kind")
+        self.drift_values = counter(
+            "drift_values_total", "Sampled values that are unseen or out of range (odd), or missing.", "arm", "column",
+            "kind",
+        )  # fmt: skip
+        self.drift_expected = gauge(
+            "drift_expected_share", "The share of such values that the training rows suggest.", "arm", "column", "kind",
+            mode="livemax",
+        )  # fmt: skip
+        self.drift_skipped = counter("drift_skipped_total", "Sampled rows that could not be compared.", "arm")
+        self.feedback = counter("feedback_total", "Outcomes received.")
+        self.log_errors = counter("log_errors_total", "Writes to the log that failed.")
+        self.log_failing = gauge("log_failing", "1 while the log cannot be written.", mode="livemax")
+        self.internal_errors = counter("internal_errors_total", "Background tasks that failed.", "task")
 
-    def observe(self, cell: int, seconds: float) -> None:
-        """Add a time to a histogram."""
-        with self._lock:
-            self._own[cell + bisect_left(SECONDS, seconds)] += 1.0
-            self._own[cell + len(SECONDS) + 1] += seconds
+        self._buffers: dict[Any, Total | Times] = {}
 
-    def value(self, name: str, *labels: str) -> float:
-        """A counter or gauge over all rows."""
-        family = next(family for family in self.catalog.families if family.name == name)
-        return self._combined(family, self._every[:, self.catalog.cells[name, labels]])
+    def total(self, child: Any) -> Total:
+        """A counter that is flushed a few times a second: the files of a metric take ten times longer."""
+        return self._buffers.setdefault(child, Total(child))  # type: ignore[return-value]
 
-    def forget_gauges(self, row: int | None = None) -> None:
-        """Set the gauges of a row to 0, by default those of this process: a worker that ends or died has none."""
-        own = self._own if row is None else self._every[row]
-        for family in self.catalog.families:
-            if family.kind == "gauge":
-                for values in family.values:
-                    own[self.catalog.cells[family.name, values]] = 0.0
+    def times(self, child: Any) -> Times:
+        """A histogram that is flushed a few times a second."""
+        return self._buffers.setdefault(child, Times(child))  # type: ignore[return-value]
 
-    def text(self) -> str:
-        """All metrics, as Prometheus reads them."""
-        lines: list[str] = []
-        for family in self.catalog.families:
-            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-            for values in family.values:
-                at = self.catalog.cells[family.name, values]
-                if family.kind == "histogram":
-                    lines += self._histogram(family, values, at)
-                else:
-                    number = self._combined(family, self._every[:, at])
-                    lines.append(f"{family.name}{_labels(family.labels, values)} {_number(number)}")
-        return "\n".join(lines) + "\n"
+    def flush(self) -> None:
+        """Add what was counted on hot paths."""
+        for buffer in tuple(self._buffers.values()):
+            buffer.flush()
 
-    def _combined(self, family: Family, cells: Any) -> float:
-        if family.combine == "min":  # over the workers; the last row is the supervisor's
-            return float(cells[:-1].min())
-        return float(cells.max() if family.combine == "max" else cells.sum())
+    def value(self, name: str, **labels: str) -> float:
+        """A counter or gauge of this process; 0 where nothing was counted."""
+        self.flush()
+        return self.registry.get_sample_value(name, labels) or 0.0
 
-    def _histogram(self, family: Family, values: Labels, at: int) -> Iterable[str]:
-        cells = self._every[:, at : at + family.width].sum(axis=0)
-        counts = np.cumsum(cells[:-1])
-        names = (*family.labels, "le")
-        for end, count in zip((*map(str, SECONDS), "+Inf"), counts, strict=True):
-            yield f"{family.name}_bucket{_labels(names, (*values, end))} {_number(count)}"
-        yield f"{family.name}_sum{_labels(family.labels, values)} {_number(cells[-1])}"
-        yield f"{family.name}_count{_labels(family.labels, values)} {_number(counts[-1])}"
-
-
-def create_file(path: Path, catalog: MetricCatalog, n_rows: int) -> None:
-    """Make the shared file, with zeros."""
-    path.write_bytes(bytes(8 * max(1, n_rows * catalog.n_cells)))
-
-
-def _labels(names: Labels, values: Labels) -> str:
-    pairs = [f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)]
-    return f"{{{','.join(pairs)}}}" if pairs else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    def text(self) -> bytes:
+        """All metrics of all processes, as Prometheus reads them."""
+        self.flush()
+        registry = self.registry
+        if os.environ.get(FOLDER):
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return prometheus_client.generate_latest(registry)
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
+class Total:
+    """A counter of a hot path, which takes part in the metrics when they are flushed."""
+
+    __slots__ = ("_child", "value")
+
+    def __init__(self, child: Any) -> None:
+        self._child, self.value = child, 0.0
+
+    def flush(self) -> None:
+        """Add to the metric."""
+        value, self.value = self.value, 0.0
+        if value:
+            self._child.inc(value)
+
+
+class Times:
+    """A histogram of times on a hot path, likewise."""
+
+    __slots__ = ("_child", "_counts", "_sum")
+
+    def __init__(self, child: Any) -> None:
+        self._child, self._sum = child, 0.0
+        self._counts = [0] * (len(SECONDS) + 1)
+
+    def add(self, seconds: float) -> None:
+        """Add a time."""
+        self._counts[bisect_left(SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def flush(self) -> None:
+        """Add to the metric."""
+        seconds, self._sum = self._sum, 0.0
+        counts, self._counts = self._counts, [0] * len(self._counts)
+        if any(counts):
+            self._child._sum.inc(seconds)
+            for bucket, number in zip(self._child._buckets, counts, strict=True):
+                if number:
+                    bucket.inc(number)
+
+
+@cache
+def process_metrics() -> Metrics:
+    """The metrics of all services of this process, in the registry that other libraries use, too."""
+    return Metrics(prometheus_client.REGISTRY)
+
+
+def forget_process(pid: int) -> None:
+    """Remove the gauges of a process that has ended."""
+    multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -9,11 +9,11 @@ import numpy as np
 
 from splinefm._arrays import FloatArray, Int64Array
 from splinefm._checks import check_fitted
-from splinefm._core import JsonRows
+from splinefm._core import JsonRows, RowScorer
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.plans import RowFields, read_number
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.serve.plan import make_scorer
+from splinefm.model.scores import row_params
 from splinefm.train.fitted import Fitted
 
 Row = Mapping[str, Any]
@@ -51,7 +51,7 @@ class Scorer:
         self.fitted = check_fitted(fitted)
         fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
         self.slow_fields = fields.slow
-        self._scorer, self._columns, self._readers = make_scorer(fitted, fields), fields.columns, fields.readers
+        self._scorer, self._columns, self._readers = _compile(fitted, fields), fields.columns, fields.readers
         self._score: Any = self._scorer.score if fitted.n_outputs == 1 else self._scorer.scores
 
     def __repr__(self) -> str:
@@ -139,3 +139,14 @@ class Scorer:
             for single in item.singles:
                 if isinstance(single, Numerical):  # raises for numbers that the field refuses
                     single.tokens(np.array([read_number(single, row[single.column])]))
+
+
+def _compile(fitted: Fitted, fields: RowFields) -> RowScorer:
+    """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
+    return RowScorer(
+        encoder=fields.encoder,
+        params=row_params(fitted.model, fitted.params, len(fitted.encoder.fields)),
+        link=fitted.loss.link,
+        center=fitted.loss.center,
+        scale=fitted.loss.scale,
+    )

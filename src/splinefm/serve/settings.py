@@ -1,4 +1,4 @@
-"""Settings of the server: what the command line says, and what a worker process is told."""
+"""Settings of a service: which models, for whom, and within which limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_ARM = "default"
 
 
 @dataclass(frozen=True)
-class ArmSetting:
+class Arm:
     """One served model: its files, its share of the keys, and whether its answers are shown.
 
     Parameters
@@ -25,9 +25,14 @@ class ArmSetting:
     weight : float
         Share of the keys, relative to the other arms; a shadow arm has none.
     index : str, optional
-        Path of an item index of this model, for `/v1/rank`.
+        Path of an item index of this model, for rankings.
     shadow : bool
-        Scores what others answer, and is never shown.
+        Scores the rows of other arms, and its scores are never returned.
+
+    Examples
+    --------
+    >>> Arm("control", "a.sfm", weight=90)
+    Arm(name='control', model='a.sfm', weight=90, index=None, shadow=False)
     """
 
     name: str
@@ -43,13 +48,13 @@ class ArmSetting:
             raise ValueError(f"the weight of arm {self.name!r} must be a number of at least 0, got {self.weight}")
 
 
-def parse_arm(text: str, *, shadow: bool = False) -> ArmSetting:
+def parse_arm(text: str, *, shadow: bool = False) -> Arm:
     """Read an arm of the command line: NAME=MODEL:WEIGHT, a shadow arm without a weight.
 
     Examples
     --------
     >>> parse_arm("control=a.sfm:90")
-    ArmSetting(name='control', model='a.sfm', weight=90.0, index=None, shadow=False)
+    Arm(name='control', model='a.sfm', weight=90.0, index=None, shadow=False)
     """
     name, equals, rest = text.partition("=")
     path, weight = (rest, "0") if shadow else rest.rpartition(":")[::2]
@@ -60,17 +65,7 @@ def parse_arm(text: str, *, shadow: bool = False) -> ArmSetting:
     if not (equals and name and path) or math.isnan(number):
         form, example = ("NAME=MODEL", "new=b.sfm") if shadow else ("NAME=MODEL:WEIGHT", "control=a.sfm:90")
         raise ValueError(f"an arm is written {form}, such as {example}; got {text!r}")
-    return ArmSetting(name, path, number, shadow=shadow)
-
-
-def check_arms(arms: Sequence[ArmSetting]) -> None:
-    """Raise where arms have the same name, or none of them is shown to anybody."""
-    names = [arm.name for arm in arms]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"two arms are called {twice[0]!r}; give each its own name")
-    if not any(arm.weight > 0.0 for arm in arms if not arm.shadow):
-        raise ValueError("no arm has a weight above 0; give at least one a share of the keys")
+    return Arm(name, path, number, shadow=shadow)
 
 
 @dataclass(frozen=True)
@@ -80,23 +75,28 @@ class Limits:
     Parameters
     ----------
     body, bodies : int
-        Bytes of a request's body, and of all that a worker holds at a time.
+        Bytes of a request's body, and of all bodies that a worker holds at a time.
     rows, bulk_rows : int
         Rows of a JSON request, and of an Arrow stream.
     header : int
         Bytes of a request line and its headers.
     connections : int
-        Open connections of a worker; more wait to be accepted.
+        Open connections of a worker; further requests get a 503.
     queue : int
-        Requests that wait in a worker; more get a 503.
+        Requests that wait in a worker; further requests get a 503.
     wait : float
-        Seconds of work that may wait in a worker, as far as it can tell from the last requests.
+        Seconds of work that may wait in a worker, estimated from recent requests.
     deadline : float
-        Seconds after which a request that waits is given up.
+        Seconds after which a waiting request is given up.
     read, idle, write : float
         Seconds to send a request, to be silent between requests, and to take an answer.
     drain : float
         Seconds that running requests have at shutdown.
+
+    Examples
+    --------
+    >>> Limits(rows=500).rows
+    500
     """
 
     body: int = 16 << 20
@@ -120,53 +120,84 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class ServerSettings:
-    """Everything that the server is told at its start."""
+class ServiceSettings:
+    """What a service answers with; how it listens is the server's business.
 
-    arms: tuple[ArmSetting, ...]
-    host: str = "127.0.0.1"
-    port: int = 8080
-    workers: int = 1
-    watch: bool = False
+    Parameters
+    ----------
+    arms : sequence of Arm
+        The models.
+    key : str, optional
+        Column that decides the arm of a row, such as a user id; by default the request id does.
+    watch : bool
+        Whether to load files again when they change.
+    allow_extra : bool
+        Whether to ignore columns that no model has, instead of refusing them.
+    background : str, optional
+        Path of the rows that explanations compare with.
+    explore : bool
+        Whether to offer the page of `splinefm explore`, with rows of the background.
+    log : str, optional
+        Folder of the log of predictions and outcomes.
+    log_rows, log_requests : bool
+        Whether to log the rows, too, and all requests instead of errors only.
+    drift_rows : int
+        Rows per second and worker that are compared with the training rows; 0 for none.
+    tokens : str, optional
+        File of bearer tokens.
+    admin_from_loopback : bool
+        Whether, without tokens, clients on the same machine may change models and weights.
+    traces : bool
+        Whether to make OpenTelemetry spans.
+    limits : Limits
+        What clients can ask for.
+
+    Examples
+    --------
+    >>> settings = ServiceSettings((Arm("control", "a.sfm", 90), Arm("new", "b.sfm", 10)), key="user_id")
+    >>> [arm.name for arm in settings.arms]
+    ['control', 'new']
+    """
+
+    arms: tuple[Arm, ...]
     key: str | None = None
+    watch: bool = False
     allow_extra: bool = False
     background: str | None = None
-    tokens: str | None = None
+    explore: bool = False
     log: str | None = None
     log_rows: bool = False
     log_requests: bool = False
     drift_rows: int = 500
-    explore: bool = False
+    tokens: str | None = None
+    admin_from_loopback: bool = False
+    traces: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        check_arms(self.arms)
+        object.__setattr__(self, "arms", tuple(self.arms))
+        names = [arm.name for arm in self.arms]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two arms are called {twice[0]!r}; give each its own name")
+        if not any(arm.weight > 0.0 for arm in self.arms if not arm.shadow):
+            raise ValueError("no arm has a weight above 0; give at least one a share of the keys")
         if self.explore and self.background is None:
             raise ValueError("the page at /explore shows rows of a table; name it with --background TABLE")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a worker process."""
-        return asdict(self)
-
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> ServerSettings:
-        """The settings that `to_dict` described.
+    def of(model: Any, **options: Any) -> ServiceSettings:
+        """Settings as they are, or those of a single model file."""
+        if not isinstance(model, ServiceSettings):
+            return ServiceSettings((Arm(DEFAULT_ARM, str(model), index=options.pop("index", None)),), **options)
+        return replace(model, **options) if options else model
 
-        Examples
-        --------
-        >>> settings = ServerSettings((ArmSetting("a", "a.sfm"),), limits=Limits(rows=5))
-        >>> ServerSettings.from_dict(settings.to_dict()) == settings
-        True
-        """
-        arms = tuple(ArmSetting(**arm) for arm in values["arms"])
-        return ServerSettings(**{**values, "arms": arms, "limits": Limits(**values["limits"])})
-
-    def with_index(self, given: Sequence[str]) -> ServerSettings:
+    def with_index(self, given: Sequence[str]) -> ServiceSettings:
         """The settings with indices: PATH if there is one arm, otherwise NAME=PATH for each.
 
         Examples
         --------
-        >>> ServerSettings((ArmSetting("a", "a.sfm"),)).with_index(["items.sfi"]).arms[0].index
+        >>> ServiceSettings((Arm("a", "a.sfm"),)).with_index(["items.sfi"]).arms[0].index
         'items.sfi'
         """
         arms = {arm.name: arm for arm in self.arms}

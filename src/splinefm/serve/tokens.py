@@ -1,4 +1,4 @@
-"""Bearer tokens from a file; who holds one, and what it is good for."""
+"""Bearer tokens from a file, and the roles that they give."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tokens:
                 log_event("tokens not read", "warning", reason=self._problem, tokens="those that were read last")
 
     def role(self, header: bytes | None) -> str | None:
-        """Whose header it is: "admin", "user", or None for a stranger.
+        """The role of an Authorization header: "admin", "user", or None for an unknown token.
 
         All tokens are compared, in constant time: how long it takes says nothing about them.
         """

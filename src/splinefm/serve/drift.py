@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm.encode.drift import expected_shares
-from splinefm.serve.arms.faults import ROW_ERRORS
-from splinefm.serve.arms.loaded import Loaded
-from splinefm.serve.arms.serving import Serving
-from splinefm.serve.catalog import DRIFT
 from splinefm.serve.metrics import Metrics
+from splinefm.serve.models import LoadedModel
+from splinefm.serve.rows import ROW_ERRORS
 from splinefm.serve.scorer import Row
+from splinefm.serve.serving import Serving
+
+DRIFT = ("odd", "missing")
+"""Values that are unseen or out of range, and those that are missing."""
 
 
 class DriftSample:
@@ -28,14 +30,14 @@ class DriftSample:
     ----------
     metrics : Metrics
         Where unusual values are counted.
-    most : int
+    max_rows : int
         Rows to compare each second; further ones are not looked at.
     """
 
-    def __init__(self, metrics: Metrics, most: int) -> None:
-        self._metrics, self._most = metrics, most
-        self._left = most
-        self._waiting: list[tuple[Loaded, Any]] = []
+    def __init__(self, metrics: Metrics, max_rows: int) -> None:
+        self._metrics, self._max_rows = metrics, max_rows
+        self._left = max_rows
+        self._waiting: list[tuple[LoadedModel, Any]] = []
         self._lock = Lock()
 
     @property
@@ -63,8 +65,8 @@ class DriftSample:
         """Count the unusual values of the rows that wait; called once a second."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            self._left = self._most
-        by_model: dict[int, tuple[Loaded, list[Row]]] = {}
+            self._left = self._max_rows
+        by_model: dict[int, tuple[LoadedModel, list[Row]]] = {}
         for model, rows in waiting:
             if isinstance(rows, list):
                 by_model.setdefault(id(model), (model, []))[1].extend(rows)
@@ -73,22 +75,22 @@ class DriftSample:
         for model, every in by_model.values():
             self._see(model, {name: [row[name] for row in every] for name in model.columns})
 
-    def _see(self, model: Loaded, table: Any) -> None:
+    def _see(self, model: LoadedModel, table: Any) -> None:
         before = counts(model)
         try:
             for _ in model.fitted.encoder.encode_chunks(table, threads=1, watch=model.watch):
                 pass
         except ROW_ERRORS:  # a column of text and numbers, which rows can have and tables cannot
             n = len(next(iter(table.values()))) if isinstance(table, dict) else table.num_rows
-            self._metrics.add("splinefm_drift_skipped_total", model.published.arm, amount=float(n))
+            self._metrics.drift_skipped.labels(model.published.arm).inc(n)
         for (name, kind), (count, total) in counts(model).items():
             was = before[name, kind]
             labels = (model.published.arm, name, kind)
-            self._metrics.add("splinefm_drift_values_total", *labels, amount=float(count - was[0]))
-            self._metrics.add("splinefm_drift_seen_total", *labels, amount=float(total - was[1]))
+            self._metrics.drift_values.labels(*labels).inc(count - was[0])
+            self._metrics.drift_seen.labels(*labels).inc(total - was[1])
 
 
-def counts(model: Loaded) -> dict[tuple[str, str], tuple[int, int]]:
+def counts(model: LoadedModel) -> dict[tuple[str, str], tuple[int, int]]:
     """For each field and kind of value, how many of how many."""
     found = {}
     for f, item in enumerate(model.fitted.encoder.fields):
@@ -98,9 +100,9 @@ def counts(model: Loaded) -> dict[tuple[str, str], tuple[int, int]]:
     return found
 
 
-def show_expected(model: Loaded, metrics: Metrics) -> None:
+def show_expected(model: LoadedModel, metrics: Metrics) -> None:
     """Set the shares that the training rows suggest."""
     for f, item in enumerate(model.fitted.encoder.fields):
         if f not in model.fitted.encoder.crosses:
             for kind, share in zip(DRIFT, expected_shares(model.fitted.encoder, f), strict=True):
-                metrics.set("splinefm_drift_expected_share", model.published.arm, item.name, kind, value=float(share))
+                metrics.drift_expected.labels(model.published.arm, item.name, kind).set(float(share))

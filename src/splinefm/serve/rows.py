@@ -1,22 +1,27 @@
-"""What is wrong with rows: which row, which column, and what to do."""
+"""Rows of a request: dicts, or a JSON body that is scored without them; and what is wrong with rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from splinefm._arrays import Float32Array
+from splinefm._cached import cached_property
+from splinefm._core import JsonRows
 from splinefm.encode.plans import one_value
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.serve.arms.loaded import Loaded
+from splinefm.serve.models import LoadedModel
+from splinefm.serve.scorer import Row
 from splinefm.train.fitted import Fitted
 
-MOST = 10
+MAX_FAULTS = 10
 """Faults that an answer lists."""
 _MAX_NAMES = 50  # that a missing one is compared with: a row may have any number
+_MAX_NAME = 200  # characters of a name in a message
 # What scoring can raise for values that it does not take.
 ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, pa.ArrowException, RecursionError)
 
@@ -27,6 +32,10 @@ class Fault(NamedTuple):
     row: int | None
     column: str | None
     detail: str
+
+
+class NotServed(LookupError):
+    """An arm, index or page that a request asks for and the service does not have."""
 
 
 class FaultyRows(ValueError):
@@ -70,17 +79,19 @@ class Names:
         return self._allow_extra or all(len(row) == n for row in rows)
 
     def faults(self, names: Sequence[str] | Mapping[str, Any], row: int | None) -> list[Fault]:
-        """What is wrong with the names of a row, or of a table."""
+        """What is wrong with the names of a row, or of a table: the first things, as a body may have any number."""
         found = [
             Fault(row, name, _absent(name, list(islice(names, _MAX_NAMES))))
-            for name in self.needed
-            if name not in names
+            for name in islice((name for name in self.needed if name not in names), MAX_FAULTS)
         ]
         if not self._allow_extra:
+            unknown = (name for name in names if name not in self._known)
+            known = quoted(self.needed)
             found += [
-                Fault(row, name, f"unknown column {name!r}; leave it out, the columns are {quoted(self.needed)}")
-                for name in names
-                if name not in self._known
+                Fault(
+                    row, name[:_MAX_NAME], f"unknown column {name[:_MAX_NAME]!r}; leave it out, the columns are {known}"
+                )
+                for name in islice(unknown, MAX_FAULTS - len(found))
             ]
         return found
 
@@ -96,14 +107,14 @@ def check_names(names: Names, rows: Sequence[Mapping[str, Any]]) -> None:
     found: list[Fault] = []
     for i, row in enumerate(rows):
         found += names.faults(row, i)
-        if len(found) >= MOST:
+        if len(found) >= MAX_FAULTS:
             break
     if found:
-        raise FaultyRows(found[:MOST])
+        raise FaultyRows(found[:MAX_FAULTS])
 
 
-def faults_of(loaded: Loaded, names: Names, rows: Sequence[Mapping[str, Any]]) -> list[Fault]:
-    """Faults of the rows that a model refused, at most `MOST`."""
+def faults_of(loaded: LoadedModel, names: Names, rows: Sequence[Mapping[str, Any]]) -> list[Fault]:
+    """Faults of the rows that a model refused, at most `MAX_FAULTS`."""
     found: list[Fault] = []
     for i, row in enumerate(rows):
         of_row = names.faults(row, i)
@@ -113,9 +124,9 @@ def faults_of(loaded: Loaded, names: Names, rows: Sequence[Mapping[str, Any]]) -
             except ROW_ERRORS as error:
                 of_row = [fault_of_values(loaded.fitted, row, i, error)]
         found += of_row
-        if len(found) >= MOST:
+        if len(found) >= MAX_FAULTS:
             break
-    return found[:MOST]
+    return found[:MAX_FAULTS]
 
 
 def fault_of_values(fitted: Fitted, row: Mapping[str, Any], i: int, error: Exception) -> Fault:
@@ -138,3 +149,65 @@ def check_finite(values: Any, what: str) -> None:
 
 def _told(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+class ListedRows:
+    """Dicts in memory."""
+
+    def __init__(self, dicts: Sequence[Row]) -> None:
+        self.dicts = dicts
+
+    def __len__(self) -> int:
+        return len(self.dicts)
+
+    def check(self, names: Names) -> None:
+        """Raise where a row lacks a column or has an unknown one."""
+        check_names(names, self.dicts)
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column; None where a row has none."""
+        return [row.get(name) for row in self.dicts]
+
+    def scores(self, model: LoadedModel, at: Sequence[int] | None) -> Float32Array:
+        """The scores of all rows, or of some."""
+        return model.scores(self.dicts if at is None else [self.dicts[i] for i in at])
+
+
+class BodyRows:
+    """Rows in a body of JSON that have exactly the columns that they need: scored without an object per value.
+
+    Parameters
+    ----------
+    rows : JsonRows
+        The values, as compiled code has found them.
+    decode : callable
+        Makes the dicts.
+    """
+
+    def __init__(self, rows: JsonRows, decode: Callable[[], Sequence[Row]]) -> None:
+        self._rows, self._decode = rows, decode
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @cached_property
+    def dicts(self) -> Sequence[Row]:
+        """A dict for each row: for logs, for a sample, and to tell what is wrong."""
+        return self._decode()
+
+    def check(self, names: Names) -> None:
+        """Nothing: compiled code has compared the columns."""
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column."""
+        return self._rows.column(name)
+
+    def scores(self, model: LoadedModel, at: Sequence[int] | None) -> Float32Array:
+        """The scores of all rows, or of some."""
+        try:
+            return model.json_scores(self._rows, np.arange(len(self)) if at is None else np.asarray(at, np.int64))
+        except ROW_ERRORS:  # dicts have the same error, and say where it is
+            return ListedRows(self.dicts).scores(model, at)
+
+
+RequestRows = ListedRows | BodyRows

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 from splinefm.encode.schema import Sources
-from splinefm.serve.api.state import State
-from splinefm.serve.arms.loaded import Loaded, usual_row
-from splinefm.serve.http.messages import Response, json_response
+from splinefm.serve.endpoints.inference import SPLIT, datatype_of
+from splinefm.serve.messages import Request, Response, json_response
+from splinefm.serve.models import LoadedModel, example_row
+from splinefm.serve.service import ScoringService
 
 _PROBLEM = {
     "type": "object",
@@ -70,17 +72,17 @@ _STATUSES = {
 }
 
 
-def describe(state: State) -> Response:
+def describe(service: ScoringService, request: Request) -> Response:
     """The description of all endpoints."""
-    return json_response(description(state))
+    return json_response(description(service))
 
 
-def description(state: State) -> dict[str, Any]:
+def description(service: ScoringService) -> dict[str, Any]:
     """OpenAPI 3.1 of what this server serves."""
-    serving = state.serving
+    serving = service.serving
     row = dict.fromkeys(serving.names.needed)
     for model in serving.shown:
-        row |= usual_row(model.fitted)
+        row |= example_row(model.fitted)
     if serving.key is not None:
         row.setdefault(serving.key, "user-7")
         row[serving.key] = "user-7" if row[serving.key] is None else row[serving.key]
@@ -89,10 +91,11 @@ def description(state: State) -> dict[str, Any]:
         "required": list(serving.names.needed),
         "properties": {name: {} for name in serving.names.needed},
     }
-    rows = {"type": "array", "items": row_schema, "minItems": 1, "maxItems": state.limits.rows}
+    rows = {"type": "array", "items": row_schema, "minItems": 1, "maxItems": service.settings.limits.rows}
     columns = {"type": "object", "additionalProperties": {"type": "array"}}
     arm = {"name": "arm", "in": "query", "required": False, "schema": {"type": "string"}}
     score_body = _object({"rows": rows, "columns": columns})
+    tensors = _tensors(serving.shown[0], row)
     paths: dict[str, Any] = {
         "/v1/score": {
             "post": _operation(
@@ -131,8 +134,16 @@ def description(state: State) -> dict[str, Any]:
         "/healthz": {"get": _operation("The process answers", None, None, _ANY)},
         "/readyz": {"get": _operation("Whether to send traffic", None, None, _ANY)},
         "/metrics": {"get": _operation("Metrics for Prometheus", None, None, None)},
+        "/v2": {"get": _operation("The server, in the Open Inference Protocol", None, None, _ANY)},
+        "/v2/health/live": {"get": _operation("The process answers", None, None, _ANY)},
+        "/v2/health/ready": {"get": _operation("Whether to send traffic", None, None, _ANY)},
+        f"/v2/models/{SPLIT}": {"get": _operation("Inputs and outputs; also for the name of an arm", None, None, _ANY)},
+        f"/v2/models/{SPLIT}/ready": {"get": _operation("Whether the model is loaded", None, None, _ANY)},
+        f"/v2/models/{SPLIT}/infer": {
+            "post": _operation("Score tensors; also for the name of an arm", tensors, _INFER, _ANY)
+        },
     }
-    if state.settings.explore:
+    if service.settings.explore:
         paths["/explore"] = {"get": _operation("The page that explores a model", None, None, None, [arm])}
     index = serving.shown[0].index
     if index is not None:
@@ -145,7 +156,7 @@ def description(state: State) -> dict[str, Any]:
         "info": {"title": "splinefm", "version": sys.modules["splinefm"].__version__},
         "paths": paths,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}] if state.tokens is not None else [],
+        "security": [{"token": []}] if service.settings.tokens is not None else [],
     }
 
 
@@ -195,22 +206,43 @@ def _operation(
     return found
 
 
+_INFER = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {"inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype"]}}},
+}
+
+
+def _tensors(model: LoadedModel, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as tensors; lists are JSON in text."""
+    inputs = [
+        {
+            "name": name,
+            "shape": [1],
+            "datatype": datatype_of(model, name),
+            "data": [json.dumps(value) if isinstance(value, list) else value],
+        }
+        for name, value in row.items()
+    ]
+    return {"inputs": inputs}
+
+
 _CLASS = {
     "type": "string",
     "description": "The class whose score is asked for: needed if the model has more than two, otherwise left out.",
 }
 
 
-def _example_class(model: Loaded, key: str) -> dict[str, str]:
+def _example_class(model: LoadedModel, key: str) -> dict[str, str]:
     return {} if model.n_outputs == 1 else {key: str((model.fitted.classes or ())[0])}
 
 
-def _explain(model: Loaded, row: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
+def _explain(model: LoadedModel, row: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
     body = _object({"rows": rows, "arm": {"type": ["string", "null"]}, "class": _CLASS}, ["rows"])
     return _operation("Shapley values of rows", {"rows": [row], **_example_class(model, "class")}, body, _ANY)
 
 
-def _segment(model: Loaded, arm: dict[str, Any]) -> dict[str, Any]:
+def _segment(model: LoadedModel, arm: dict[str, Any]) -> dict[str, Any]:
     along = next(iter(Sources(model.fitted.encoder.schema).fields))  # a column of dates has several fields
     parameters = [
         {"name": "along", "in": "query", "required": True, "schema": {"type": "string"}, "example": along},

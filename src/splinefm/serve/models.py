@@ -1,4 +1,4 @@
-"""A model that is served: loaded from a verified file, with everything that answers need."""
+"""Models that are served: loaded from verified files, with everything that answers need."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import Label
 
-_USUAL_DATE = "2024-05-28T12:00:00"
+_EXAMPLE_DATE = "2024-05-28T12:00:00"
 
 
 @dataclass(frozen=True)
 class Published:
-    """A file that was verified and copied to where nobody else writes, with its index."""
+    """A verified copy of a model file and its index, in a folder of the service."""
 
     arm: str
     model: str
@@ -48,7 +48,7 @@ class Published:
 
 
 @dataclass(eq=False)
-class Loaded:
+class LoadedModel:
     """A model in memory.
 
     Parameters
@@ -91,7 +91,7 @@ class Loaded:
 
         assert self.background_path is not None
         request = ExploreRequest(Path(self.published.source), self.background_path, threads=1)
-        return describe_model(self.fitted, request, self.index).page(f"/v1/rank?arm={self.published.arm}").encode()
+        return describe_model(self.fitted, request, self.index).page(f"./v1/rank?arm={self.published.arm}").encode()
 
     def scores(self, rows: Sequence[Row]) -> Float32Array:
         """The scores of a list of rows."""
@@ -115,16 +115,16 @@ class Loaded:
             if values.size:
                 values.max()
         self.background(_first_label(self.fitted))
-        row = usual_row(self.fitted)
+        row = example_row(self.fitted)
         self.scores([row, row])
         self.table_scores({name: [value] for name, value in row.items()})
 
 
-def load_published(published: Published, background: str | None = None) -> Loaded:
+def load_model(published: Published, background: str | None = None) -> LoadedModel:
     """Load files that were verified before: the arrays are mapped, and shared between processes."""
     fitted = load(published.model, mmap=True)
     index = None if published.index is None else ItemIndex.load(published.index, fitted)
-    return Loaded(published, fitted, index, background)
+    return LoadedModel(published, fitted, index, background)
 
 
 def verify(model: Path, index: Path | None, background: str | None = None) -> Fitted:
@@ -135,7 +135,7 @@ def verify(model: Path, index: Path | None, background: str | None = None) -> Fi
     if background is not None:
         label = _first_label(fitted)
         Background.of(fitted if label is None else fitted.for_class(label), background, threads=1)
-    Scorer(fitted)(usual_row(fitted))
+    Scorer(fitted)(example_row(fitted))
     return fitted
 
 
@@ -183,13 +183,13 @@ def watched_fields(fitted: Fitted) -> list[str]:
     return [item.name for item in fitted.encoder.schema.singles]
 
 
-def usual_row(fitted: Fitted) -> dict[str, Any]:
+def example_row(fitted: Fitted) -> dict[str, Any]:
     """A row that the model takes, to try it and to show it in examples."""
     ranges = fitted.encoder.ranges
     read = [(single, ranges[f, 0]) for f, item in enumerate(fitted.encoder.fields) for single in item.singles]
     row: dict[str, Any] = {}
     for part, low in sorted(read, key=lambda each: _precedence(each[0])):
-        row.setdefault(part.column, _usual_value(part, low))
+        row.setdefault(part.column, _example_value(part, low))
     return row
 
 
@@ -203,10 +203,10 @@ def _precedence(item: Single) -> int:
     return 0 if item.vocabulary is not None and len(item.vocabulary) else 2
 
 
-def _usual_value(item: Single, low: float) -> Any:
+def _example_value(item: Single, low: float) -> Any:
     if isinstance(item, Numerical):
         if item.part is not None:
-            return as_written(_USUAL_DATE, item.format, item.zone)
+            return as_written(_EXAMPLE_DATE, item.format, item.zone)
         x = low if np.isfinite(low) else float(np.asarray(item.fitted_transform.inverse(np.array([0.5])))[0])
         return float(x)
     names = item.vocabulary

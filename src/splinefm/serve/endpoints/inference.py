@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.serve.api.score import LONG_ROWS, check_count, remember
-from splinefm.serve.api.state import State
-from splinefm.serve.arms.faults import Fault, FaultyRows
-from splinefm.serve.arms.loaded import Loaded
-from splinefm.serve.arms.rows import ListedRows
-from splinefm.serve.arms.serving import Scored, Serving
-from splinefm.serve.http.codec import InferBody, Row, Tensor, from_json, to_json
-from splinefm.serve.http.messages import Answer, Later, Problem, Request, Response, json_response
+from splinefm.serve.bodies import InferBody, Row, Tensor, from_json, to_json
+from splinefm.serve.endpoints.score import LONG_ROWS, check_count
+from splinefm.serve.messages import Answer, Later, Problem, Request, Response, json_response
+from splinefm.serve.models import LoadedModel
+from splinefm.serve.rows import Fault, FaultyRows, ListedRows
+from splinefm.serve.service import ScoringService
+from splinefm.serve.serving import Scored, Serving
 
 SPLIT = "splinefm"
 _PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(/ready|/infer)?")
@@ -45,7 +44,7 @@ def error_response(error: Problem) -> Response:
     return Response(status, to_json({"error": error.detail}), headers=error.headers)
 
 
-def server(state: State, request: Request) -> Response:
+def server(service: ScoringService, request: Request) -> Response:
     """GET /v2."""
     version = sys.modules["splinefm"].__version__  # not imported: that is for users of the library
     return json_response({"name": "splinefm", "version": version, "extensions": ["binary_tensor_data"]})
@@ -57,12 +56,12 @@ def methods(path: str) -> set[str]:
     return set() if found is None else {"POST"} if found[3] == "/infer" else {"GET"}
 
 
-def answer(state: State, request: Request) -> Answer:
+def answer(service: ScoringService, request: Request) -> Answer:
     """Metadata, readiness or inference of a model."""
     found = _PATH.fullmatch(request.path)
     assert found is not None  # `methods` knew it
     name, version, what = found.groups()
-    serving = state.serving
+    serving = service.serving
     if name != SPLIT and name not in serving.split.weights:
         raise Problem(404, f"no model {name!r}; the models are {', '.join([*serving.split.weights, SPLIT])}")
     arm = name if name in serving.split.weights else None
@@ -72,7 +71,7 @@ def answer(state: State, request: Request) -> Answer:
     if what == "/ready":
         return json_response({"name": name, "ready": True})
     if what == "/infer":
-        return _infer(state, serving, request, name, arm)
+        return _infer(service, serving, request, name, arm)
     inputs = [
         {"name": column, "datatype": datatype_of(model, column), "shape": [-1]} for column in serving.names.needed
     ]
@@ -89,13 +88,13 @@ def answer(state: State, request: Request) -> Answer:
     )
 
 
-def datatype_of(model: Loaded, column: str) -> str:
+def datatype_of(model: LoadedModel, column: str) -> str:
     """The type of tensor that a column is best sent as."""
     item = _field_of(model, column)
     return "FP64" if item is not None and item.is_numerical and item.part is None else "BYTES"
 
 
-def _field_of(model: Loaded, column: str) -> Any:
+def _field_of(model: LoadedModel, column: str) -> Any:
     for item in model.fitted.encoder.schema.resolved:
         for single in item.singles:
             if single.column == column:
@@ -106,16 +105,15 @@ def _field_of(model: Loaded, column: str) -> Any:
 # Inference
 
 
-def _infer(state: State, serving: Serving, request: Request, name: str, arm: str | None) -> Answer:
+def _infer(service: ScoringService, serving: Serving, request: Request, name: str, arm: str | None) -> Answer:
     head, tail = _cut(request)
     body: InferBody = from_json(head, InferBody)
-    rows = ListedRows(_rows(serving, body.inputs, tail, state.limits.rows))
+    rows = ListedRows(_rows(serving, body.inputs, tail, service.settings.limits.rows))
     request.n_rows = len(rows)
     wanted = _wanted(body)
 
     def compute() -> Response:
-        found = serving.score(rows, request.id, arm)
-        remember(state, serving, request, rows, found)
+        found = service.score(rows, request_id=request.id, arm=arm, serving=serving)
         return _respond(found, body, name, request, wanted)
 
     return Later(compute) if len(rows) > LONG_ROWS else compute()
@@ -144,13 +142,13 @@ def _wanted(body: InferBody) -> dict[str, bool]:
     return {output.name: output.parameters.get("binary_data", every) is True for output in body.outputs}
 
 
-def _rows(serving: Serving, tensors: list[Tensor], tail: memoryview, most: int) -> list[Row]:
+def _rows(serving: Serving, tensors: list[Tensor], tail: memoryview, max_rows: int) -> list[Row]:
     columns: dict[str, list[Any]] = {}
     model = serving.shown[0]
     for tensor in tensors:
         if tensor.name in columns:
             raise Problem(400, f"input {tensor.name[:60]!r} is given twice; give it once")
-        values, tail = _values(tensor, tail, most)
+        values, tail = _values(tensor, tail, max_rows)
         field = _field_of(model, tensor.name)
         if field is not None and field.holds_lists:
             values = [_list(tensor.name, i, value) for i, value in enumerate(values)]
@@ -160,17 +158,17 @@ def _rows(serving: Serving, tensors: list[Tensor], tail: memoryview, most: int) 
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise Problem(400, f"all inputs must have as many rows, got {dict(list(lengths.items())[:10])}")
-    check_count(next(iter(lengths.values()), 0), most)
+    check_count(next(iter(lengths.values()), 0), max_rows)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _values(tensor: Tensor, tail: memoryview, most: int) -> tuple[list[Any], memoryview]:
+def _values(tensor: Tensor, tail: memoryview, max_rows: int) -> tuple[list[Any], memoryview]:
     """The values of a tensor, and what is left of the bytes."""
     what = f"input {tensor.name[:60]!r}"
     n = tensor.shape[0] if tensor.shape else -1
     if not (1 <= len(tensor.shape) <= 2 and n >= 0 and tensor.shape[1:] in ([], [1])):
         raise Problem(400, f"{what} must have the shape [rows] or [rows, 1], got {tensor.shape[:5]}")
-    check_count(max(n, 1), most)
+    check_count(max(n, 1), max_rows)
     if tensor.datatype != "BYTES" and tensor.datatype not in _NUMBERS:
         raise Problem(400, f"{what} has the datatype {tensor.datatype[:20]!r}; known are {', '.join(_NUMBERS)}, BYTES")
     size = tensor.parameters.get("binary_data_size")

@@ -1,4 +1,4 @@
-"""Serving: rows or a table -> scores and predictions, by the arms that their keys belong to."""
+"""Scoring by the arms of an A/B split: rows or a table -> scores and predictions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm._core import JsonRows
-from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, faults_of
-from splinefm.serve.arms.loaded import Loaded
-from splinefm.serve.arms.rows import ListedRows, RequestRows
-from splinefm.serve.arms.split import ArmSplit
-from splinefm.serve.http.codec import json_columns
+from splinefm.serve.bodies import json_columns
 from splinefm.serve.metrics import Metrics
-from splinefm.serve.scorer import Row
-from splinefm.serve.settings import ServerSettings
+from splinefm.serve.models import LoadedModel
+from splinefm.serve.rows import ROW_ERRORS, Fault, FaultyRows, Names, NotServed, RequestRows, check_finite, faults_of
+from splinefm.serve.settings import ServiceSettings
+from splinefm.serve.split import ArmSplit
 
 
 class Scored(NamedTuple):
@@ -40,9 +38,9 @@ class Serving:
 
     Parameters
     ----------
-    settings : ServerSettings
+    settings : ServiceSettings
         Key, extra columns.
-    loaded : dict of str to Loaded
+    loaded : dict of str to LoadedModel
         The model of each arm.
     weights : dict of str to float
         The weight of each arm that is shown.
@@ -51,7 +49,7 @@ class Serving:
     """
 
     def __init__(
-        self, settings: ServerSettings, loaded: dict[str, Loaded], weights: dict[str, float], metrics: Metrics
+        self, settings: ServiceSettings, loaded: dict[str, LoadedModel], weights: dict[str, float], metrics: Metrics
     ) -> None:
         self.settings, self.loaded, self.metrics = settings, loaded, metrics
         self.split = ArmSplit(weights)
@@ -65,7 +63,7 @@ class Serving:
         self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra, each=differ)
         self._json = json_columns(self.names.needed)
         self.versions = {name: model.published.version for name, model in loaded.items()}
-        self._cells = {name: _Cells(metrics, name) for name in loaded}
+        self._counters = {name: _ArmCounters(metrics, name) for name in loaded}
 
     @property
     def n_outputs(self) -> int:
@@ -78,13 +76,19 @@ class Serving:
         classes = self.shown[0].fitted.classes
         return None if classes is None else [str(label) for label in classes]
 
+    def known_arm(self, name: str | None) -> str | None:
+        """The name of an arm that a client asks for."""
+        if name is None or name in self.split.weights:
+            return name
+        raise NotServed(f"no arm {name!r:.80}; the arms are {', '.join(map(repr, self.split.weights))}")
+
+    def model_of(self, arm: str | None) -> LoadedModel:
+        """The model of an arm that a client asks for, by default of the first one."""
+        return self.loaded[self.known_arm(arm) or self.split.names[0]]
+
     def read_json(self, body: bytes, most: int) -> JsonRows | None:
         """The rows of a body, at most so many; None where they take a decoder to know what they are."""
         return self._json.read(body, most)
-
-    def score_rows(self, rows: Sequence[Row], request_id: str, arm: str | None = None) -> Scored:
-        """Score a list of rows, as `score` does."""
-        return self.score(ListedRows(rows), request_id, arm)
 
     def score(self, rows: RequestRows, request_id: str, arm: str | None = None) -> Scored:
         """Score rows.
@@ -96,23 +100,23 @@ class Serving:
         """
         rows.check(self.names)
         if arm is None and len(self.split.names) > 1:
-            arms = self._arms(rows.column, len(rows), request_id)
+            arms = self._assign(rows.column, len(rows), request_id)
         else:
             arms = [arm or self.split.names[0]]
-        return self._each(arms, len(rows), lambda model, at: self._rows_by(model, rows, at))
+        return self._score_arms(arms, len(rows), lambda model, at: self._score_rows(model, rows, at))
 
     def score_table(self, table: pa.Table, request_id: str, arm: str | None = None) -> Scored:
-        """Score a table, as `score_rows` does."""
+        """Score a table, as `score` does."""
         found = self.names.faults(table.column_names, None)
         if found:
             raise FaultyRows(found)
         if arm is None and len(self.split.names) > 1:
-            arms = self._arms(lambda name: table.column(name).to_pylist(), table.num_rows, request_id)
+            arms = self._assign(lambda name: table.column(name).to_pylist(), table.num_rows, request_id)
         else:
             arms = [arm or self.split.names[0]]
-        return self._each(arms, table.num_rows, lambda model, at: _table_by(model, table, at))
+        return self._score_arms(arms, table.num_rows, lambda model, at: _score_table(model, table, at))
 
-    def _arms(self, column: Callable[[str], list[Any]], n: int, request_id: str) -> list[str]:
+    def _assign(self, column: Callable[[str], list[Any]], n: int, request_id: str) -> list[str]:
         """The arm of each row, by its key, or of the request if rows have no key."""
         if self.key is None:
             return [self.split.arm_of(request_id)]
@@ -124,10 +128,10 @@ class Serving:
         arms = self.split.arms_of(keys)
         return arms[:1] if n and arms.count(arms[0]) == n else arms
 
-    def _each(self, arms: list[str], n: int, score: Callable[[Loaded, Any], Float32Array]) -> Scored:
+    def _score_arms(self, arms: list[str], n: int, score: Callable[[LoadedModel, Any], Float32Array]) -> Scored:
         """Scores of the rows of each arm, put together."""
         if len(arms) == 1:
-            scores, predictions = self._by(arms[0], score, None, n)
+            scores, predictions = self._score_arm(arms[0], score, None, n)
             return Scored(scores, predictions, arms, {arms[0]: self.versions[arms[0]]})
         shape = (n,) if self.n_outputs == 1 else (n, self.n_outputs)
         every, predicted = np.empty(shape, np.float32), np.empty(shape)
@@ -135,11 +139,11 @@ class Serving:
         by_row = np.array(arms)
         for name in present:
             at = np.flatnonzero(by_row == name)
-            every[at], predicted[at] = self._by(name, score, at, len(at))
+            every[at], predicted[at] = self._score_arm(name, score, at, len(at))
         return Scored(every, predicted, arms, {name: self.versions[name] for name in present})
 
-    def _by(
-        self, name: str, score: Callable[[Loaded, Any], Float32Array], at: Any, n: int
+    def _score_arm(
+        self, name: str, score: Callable[[LoadedModel, Any], Float32Array], at: Any, n: int
     ) -> tuple[Float32Array, FloatArray]:
         begin = perf_counter()
         model = self.loaded[name]
@@ -149,10 +153,10 @@ class Serving:
         if not math.isfinite(total + float(scores.sum())):  # two sums are cheaper than a look at each number
             check_finite(predictions, "prediction")
             check_finite(scores, "score")
-        self._cells[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
+        self._counters[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
         return scores, predictions
 
-    def _rows_by(self, model: Loaded, rows: RequestRows, at: Any) -> Float32Array:
+    def _score_rows(self, model: LoadedModel, rows: RequestRows, at: Any) -> Float32Array:
         try:
             return rows.scores(model, at)
         except ROW_ERRORS:
@@ -168,15 +172,15 @@ class Serving:
         try:
             predictions = model.predict(rows.scores(model, None))
         except ROW_ERRORS:
-            self.metrics.add("splinefm_shadow_errors_total", name)
+            self.metrics.shadow_errors.labels(name).inc()
             return None
-        self._cells[name].count(len(rows), 0.0, float(predictions.sum()) if predictions.ndim == 1 else 0.0)
+        self._counters[name].count(len(rows), 0.0, float(predictions.sum()) if predictions.ndim == 1 else 0.0)
         if predictions.shape == shown.shape:
-            self.metrics.add("splinefm_shadow_difference_total", name, amount=float(np.abs(predictions - shown).sum()))
+            self.metrics.shadow_difference.labels(name).inc(float(np.abs(predictions - shown).sum()))
         return predictions
 
 
-def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32Array:
+def _score_table(model: LoadedModel, table: pa.Table, at: Any) -> Float32Array:
     own = table.select(list(model.columns))
     try:
         return model.table_scores(own if at is None else own.take(pa.array(at)))
@@ -188,7 +192,7 @@ def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32Array:
         raise fault from None
 
 
-def _fault_of_table(model: Loaded, table: pa.Table, at: Any, error: Exception) -> FaultyRows:
+def _fault_of_table(model: LoadedModel, table: pa.Table, at: Any, error: Exception) -> FaultyRows:
     """Which column of a table a model refuses, and in which row: half of the rows after the other."""
     rows = np.arange(table.num_rows) if at is None else np.asarray(at)
     for name in model.columns:
@@ -209,7 +213,7 @@ def _fault_of_table(model: Loaded, table: pa.Table, at: Any, error: Exception) -
     return FaultyRows([Fault(None, None, str(error) or type(error).__name__)])
 
 
-def _singles(model: Loaded) -> Sequence[Any]:
+def _singles(model: LoadedModel) -> Sequence[Any]:
     every: list[Any] = []
     for item in model.fitted.encoder.schema.resolved:
         every += getattr(item, "fields", (item,))
@@ -224,19 +228,17 @@ def _takes(item: Any, column: Any) -> bool:
     return True
 
 
-class _Cells:
-    """The cells of an arm that every request changes."""
+class _ArmCounters:
+    """What every request of an arm counts."""
 
     def __init__(self, metrics: Metrics, arm: str) -> None:
-        self._metrics = metrics
-        self._requests = metrics.cell("splinefm_arm_requests_total", arm)
-        self._rows = metrics.cell("splinefm_arm_rows_total", arm)
-        self._seconds = metrics.cell("splinefm_arm_seconds", arm)
-        self._sum = metrics.cell("splinefm_arm_predictions_total", arm)
+        self._requests = metrics.total(metrics.arm_requests.labels(arm))
+        self._rows = metrics.total(metrics.arm_rows.labels(arm))
+        self._seconds = metrics.times(metrics.arm_seconds.labels(arm))
+        self._predictions = metrics.total(metrics.arm_predictions.labels(arm))
 
     def count(self, rows: int, seconds: float, predicted: float) -> None:
-        metrics = self._metrics
-        metrics.increase(self._requests)
-        metrics.increase(self._rows, rows)
-        metrics.observe(self._seconds, seconds)
-        metrics.increase(self._sum, predicted)
+        self._requests.value += 1
+        self._rows.value += rows
+        self._seconds.add(seconds)
+        self._predictions.value += predicted

@@ -11,15 +11,13 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.inspect.axes import spread_values
 from splinefm.inspect.curves import Bars, Curve
 from splinefm.inspect.segment import segment as make_segment
-from splinefm.inspect.shapley import shapley_values
 from splinefm.inspect.values import both_scales
-from splinefm.serve.api.score import check_count
-from splinefm.serve.api.state import State, need_json
-from splinefm.serve.arms.faults import ROW_ERRORS, FaultyRows, check_names, faults_of
-from splinefm.serve.arms.loaded import Loaded
-from splinefm.serve.arms.serving import Serving
-from splinefm.serve.http.codec import ExplainBody, from_json
-from splinefm.serve.http.messages import Later, Problem, Request, Response, json_response
+from splinefm.serve.bodies import ExplainBody, from_json
+from splinefm.serve.endpoints.score import check_count
+from splinefm.serve.messages import Later, Problem, Request, Response, json_response
+from splinefm.serve.models import LoadedModel
+from splinefm.serve.rows import ROW_ERRORS, NotServed, check_names
+from splinefm.serve.service import ScoringService
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import Label, listed
 
@@ -27,22 +25,36 @@ _MAX_ROWS = 1000
 _MAX_POINTS = 2000
 
 
-def explain(state: State, request: Request) -> Later:
+def explain(service: ScoringService, request: Request) -> Later:
     """Shapley values of rows."""
-    need_json(request)
+    request.need_json()
     body: ExplainBody = from_json(request.body, ExplainBody)
-    check_count(len(body.rows), min(_MAX_ROWS, state.limits.rows))
+    check_count(len(body.rows), min(_MAX_ROWS, service.settings.limits.rows))
     request.n_rows = len(body.rows)
-    serving = state.serving
-    model = serving.loaded[state.known_arm(body.arm) or serving.split.names[0]]
+    serving = service.serving
+    model = serving.model_of(body.arm)
     if model.background_path is None:
-        raise Problem(404, "Shapley values compare with other rows; start the server with --background TABLE")
+        raise NotServed("Shapley values compare with other rows; start the server with --background TABLE")
     check_names(serving.names, body.rows)
     label = _find_class(model, body.class_name)
-    return Later(lambda: _explain(serving, model, request, body.rows, label))
+
+    def compute() -> Response:
+        found = service.explain(body.rows, arm=body.arm, label=label, serving=serving)
+        return json_response(
+            {
+                "id": request.id,
+                "version": model.published.version,
+                "base": found.base,
+                "columns": list(found.fields),
+                "values": found.values.tolist(),
+                "scores": found.scores.tolist(),
+            }
+        )
+
+    return Later(compute)
 
 
-def _find_class(model: Loaded, named: str | None) -> Label | None:
+def _find_class(model: LoadedModel, named: str | None) -> Label | None:
     """The label of the class that a request names; None for a model with one score, which has none to name."""
     classes = model.fitted.classes or ()
     if model.n_outputs == 1:
@@ -60,29 +72,7 @@ def _find_class(model: Loaded, named: str | None) -> Label | None:
     return found[0]
 
 
-def _explain(
-    serving: Serving, model: Loaded, request: Request, rows: list[dict[str, Any]], label: Label | None
-) -> Response:
-    faults = faults_of(model, serving.names, rows)
-    if faults:
-        raise FaultyRows(faults)
-    table = {name: [row[name] for row in rows] for name in model.columns}
-    background = model.background(label)
-    assert background is not None  # since there is a table
-    found = shapley_values(background.fitted, table, background, threads=1)
-    return json_response(
-        {
-            "id": request.id,
-            "version": model.published.version,
-            "base": found.base,
-            "columns": list(found.fields),
-            "values": found.values.tolist(),
-            "scores": found.scores.tolist(),
-        }
-    )
-
-
-def segment(state: State, request: Request) -> Later:
+def segment(service: ScoringService, request: Request) -> Later:
     """The score along a column, with the others fixed: `along`, `values` (a JSON object), `points`, `class`."""
     query = request.query()
     unknown = sorted(set(query) - {"along", "values", "points", "rest", "class", "arm"})
@@ -99,8 +89,7 @@ def segment(state: State, request: Request) -> Later:
     rest = query.get("rest", "error")
     if rest not in ("error", "mean"):
         raise Problem(422, f"rest must be error or mean, got {rest[:40]!r}")
-    serving = state.serving
-    model = serving.loaded[state.known_arm(query.get("arm")) or serving.split.names[0]]
+    model = service.serving.model_of(query.get("arm"))
     label = _find_class(model, query.get("class"))
     fitted = model.fitted if label is None else model.fitted.for_class(label)
     content = {"id": request.id, "version": model.published.version, "along": query["along"]}

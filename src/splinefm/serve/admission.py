@@ -6,9 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import perf_counter
 
-from splinefm.serve.http.messages import Answer, Later, Pending, Request, Response, problem, retry_after
+from splinefm.serve.messages import Answer, Later, Pending, Request, Response, problem, retry_after
 from splinefm.serve.settings import Limits
 
 Respond = Callable[[Response], None]
@@ -22,8 +23,8 @@ _MAX_LONG = 8
 class WorkQueue:
     """A bounded queue of requests, worked off on the thread of the event loop; long ones by a thread of their own.
 
-    A request is refused if too many wait, or if those that wait probably take longer than `limits.wait`: an answer that
-    nobody waits for any more is worth nothing, and refusing is cheap.
+    A request is refused if too many wait, or if those that wait probably take longer than `limits.wait`: a late
+    answer is worth nothing, and refusing is cheap.
 
     Parameters
     ----------
@@ -49,6 +50,7 @@ class WorkQueue:
         self._is_scheduled = False
         self._mean = 0.0  # seconds per request
         self._long = 0
+        self._spent = 0.0  # seconds since the event loop looked at its sockets
         self._thread = ThreadPoolExecutor(1, "long")
 
     def __len__(self) -> int:
@@ -67,9 +69,21 @@ class WorkQueue:
             self._is_scheduled = True
             self._loop.call_soon(self._work)
 
-    def run_long(self, compute: Callable[[], None]) -> None:
-        """Run something on the thread of long requests that nobody waits for."""
-        self._loop.run_in_executor(self._thread, compute)
+    @property
+    def is_free(self) -> bool:
+        """Whether a request may be worked on at once: none waits, and the event loop has had a look at its sockets."""
+        return not self._waiting and self._spent < _SLICE
+
+    def run(self, request: Request, respond: Respond) -> None:
+        """Answer a request at once, if `is_free`."""
+        begin = perf_counter()
+        self._serve(request, respond, begin)
+        if not self._spent:
+            self._loop.call_soon(self._begin_slice)
+        self._spent += perf_counter() - begin
+
+    def _begin_slice(self) -> None:
+        self._spent = 0.0
 
     def close(self) -> None:
         """Let the thread of long requests end."""
@@ -81,25 +95,32 @@ class WorkQueue:
         return found._replace(headers=retry_after(seconds))
 
     def _work(self) -> None:
-        begin = perf_counter()
-        now = begin
+        begin = now = perf_counter()
         while self._waiting and now - begin < _SLICE:
-            request, respond = self._waiting.popleft()
-            if now > request.deadline:
-                respond(self._refusal(request, "deadline", "the request waited longer than its deadline", 0.0))
-                continue
-            answer = self._answer(request)
-            if isinstance(answer, Later):
-                self._hand_over(request, answer, respond)
-            elif isinstance(answer, Pending):
-                answer.start(respond)
-            else:
-                respond(answer)
-            last, now = now, perf_counter()
-            self._mean += _LAST * (now - last - self._mean)
+            now = self._serve(*self._waiting.popleft(), now)
         self._is_scheduled = bool(self._waiting)
         if self._waiting:
             self._loop.call_soon(self._work)
+
+    def _serve(self, request: Request, respond: Respond, now: float) -> float:
+        """Answer a request; returns when it was done."""
+        if now > request.deadline:
+            respond(self._refusal(request, "deadline", "the request waited longer than its deadline", 0.0))
+            return now
+        answer = self._answer(request)
+        if isinstance(answer, Later):
+            self._hand_over(request, answer, respond)
+        elif isinstance(answer, Pending):
+            answer.start(lambda response: self._call_back(respond, response))
+        else:
+            respond(answer)
+        end = perf_counter()
+        self._mean += _LAST * (end - now - self._mean)
+        return end
+
+    def _call_back(self, respond: Respond, response: Response) -> None:
+        with suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(respond, response)
 
     def _hand_over(self, request: Request, answer: Later, respond: Respond) -> None:
         if self._long >= _MAX_LONG:

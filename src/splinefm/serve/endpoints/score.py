@@ -10,58 +10,66 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from splinefm.encode.tables.arrow import plain_column, plain_type
-from splinefm.serve.api.state import State, need_json
-from splinefm.serve.arms.faults import Fault, FaultyRows
-from splinefm.serve.arms.rows import BodyRows, ListedRows, RequestRows
-from splinefm.serve.arms.serving import Scored, Serving
-from splinefm.serve.http.arrow import BadStream, LargeStream, read_batches
-from splinefm.serve.http.codec import Row, ScoreBody, from_json, to_json
-from splinefm.serve.http.messages import ARROW, Answer, Later, Problem, Request, Response, content_type
+from splinefm.serve.arrow import BadStream, LargeStream, read_batches
+from splinefm.serve.bodies import Row, ScoreBody, from_json, to_json
+from splinefm.serve.messages import ARROW, Answer, Later, Problem, Request, Response, content_type
+from splinefm.serve.rows import BodyRows, Fault, FaultyRows, ListedRows, RequestRows
+from splinefm.serve.service import ScoringService
+from splinefm.serve.serving import Scored, Serving
 
-# More rows than this take so long that short requests should not wait for them.
-LONG_ROWS = 1000
+# More rows and bytes than these take so long that short requests should not wait for them.
+LONG_ROWS, LONG_BYTES = 1000, 1 << 20
 
 
-def score(state: State, request: Request) -> Answer:
+def score(service: ScoringService, request: Request) -> Answer:
     """Score the rows of a request: all of them, or none."""
-    serving = state.serving  # the models that the request begins with
-    arm = state.asked_arm(request)
+    serving = service.serving  # the models that the request begins with
+    arm = serving.known_arm(request.arm())
     if content_type(request.headers) == ARROW:
-        return Later(lambda: _score_stream(state, serving, request, arm))
-    need_json(request)
-    rows = read_rows(request.body, state.limits.rows, serving)
-    request.n_rows = len(rows)
+        return Later(lambda: _score_stream(service, serving, request, arm))
+    request.need_json()
+    if len(request.body) > LONG_BYTES:
+        return Later(lambda: _score_rows(service, serving, request, _read(service, serving, request), arm))
+    rows = _read(service, serving, request)
     if len(rows) > LONG_ROWS:
-        return Later(lambda: _score_rows(state, serving, request, rows, arm))
-    return _score_rows(state, serving, request, rows, arm)
+        return Later(lambda: _score_rows(service, serving, request, rows, arm))
+    return _score_rows(service, serving, request, rows, arm)
 
 
-def read_rows(body: bytes, most: int, serving: Serving) -> RequestRows:
+def _read(service: ScoringService, serving: Serving, request: Request) -> RequestRows:
+    rows = read_rows(request.body, service.settings.limits.rows, serving)
+    request.n_rows = len(rows)
+    return rows
+
+
+def read_rows(body: bytes, max_rows: int, serving: Serving) -> RequestRows:
     """The rows of a body, given as a list of objects or as columns."""
-    decode = partial(decode_rows, body, most)
-    found = serving.read_json(body, most)
+    decode = partial(decode_rows, body, max_rows)
+    found = serving.read_json(body, max_rows)
     return ListedRows(decode()) if found is None else BodyRows(found, decode)
 
 
-def decode_rows(body: bytes, most: int) -> list[Row]:
+def decode_rows(body: bytes, max_rows: int) -> list[Row]:
     """The rows of a body as dicts."""
     content: ScoreBody = from_json(body, ScoreBody)
     if (content.rows is None) == (content.columns is None):
         raise Problem(422, 'the body must have either "rows", a list of objects, or "columns", an object of lists')
-    rows = content.rows if content.rows is not None else rows_of_columns(content.columns or {}, most)
-    check_count(len(rows), most)
+    rows = content.rows if content.rows is not None else rows_of_columns(content.columns or {}, max_rows)
+    check_count(len(rows), max_rows)
     return rows
 
 
-def check_count(n: int, most: int) -> None:
+def check_count(n: int, max_rows: int) -> None:
     """Raise where a request has no rows, or too many."""
-    if n > most:
-        raise Problem(413, f"the request has {n:,} rows, at most {most:,} are allowed; split it", rows=n, most=most)
+    if n > max_rows:
+        raise Problem(
+            413, f"the request has {n:,} rows, at most {max_rows:,} are allowed; split it", rows=n, most=max_rows
+        )
     if not n:
         raise Problem(422, "the request has no rows; send at least one")
 
 
-def rows_of_columns(columns: dict[str, list[Any]], most: int) -> list[Row]:
+def rows_of_columns(columns: dict[str, list[Any]], max_rows: int) -> list[Row]:
     """A dict for each row.
 
     Examples
@@ -76,13 +84,14 @@ def rows_of_columns(columns: dict[str, list[Any]], most: int) -> list[Row]:
         raise FaultyRows(
             [Fault(m, other, f"column {other!r} has {m:,} values and {name!r} has {n:,}; give all as many")]
         )
-    check_count(next(iter(lengths.values()), 0), most)
+    check_count(next(iter(lengths.values()), 0), max_rows)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _score_rows(state: State, serving: Serving, request: Request, rows: RequestRows, arm: str | None) -> Response:
-    found = serving.score(rows, request.id, arm)
-    remember(state, serving, request, rows, found)
+def _score_rows(
+    service: ScoringService, serving: Serving, request: Request, rows: RequestRows, arm: str | None
+) -> Response:
+    found = service.score(rows, request_id=request.id, arm=arm, serving=serving)
     return Response(200, to_json(as_json(serving, request.id, found)))
 
 
@@ -97,29 +106,6 @@ def as_json(serving: Serving, request_id: str, found: Scored) -> dict[str, Any]:
     return content
 
 
-def remember(state: State, serving: Serving, request: Request, rows: RequestRows, found: Scored) -> None:
-    """Log what was shown, and hand the rows to shadow arms and to the watch of drift, when there is time."""
-    if state.log is not None:
-        logged = rows.dicts if state.settings.log_rows else None
-        state.log.scored(request.id, found.arms, found.predictions, _keys(serving, rows), logged)
-    if state.drift is not None and state.drift.has_room:
-        state.drift.take(serving, found.arms, rows.dicts)
-    for name in serving.shadows:
-        if not state.after.add(len(rows), partial(_shadow, state, serving, request.id, rows, name, found)):
-            state.metrics.add("splinefm_shadow_dropped_total", name, amount=float(len(rows)))
-
-
-def _shadow(state: State, serving: Serving, request_id: str, rows: RequestRows, name: str, found: Scored) -> None:
-    predictions = serving.shadow(name, rows, found.predictions)
-    if state.log is not None and predictions is not None:
-        state.log.scored(request_id, [name], predictions, _keys(serving, rows), None, shadow=True)
-
-
-def _keys(serving: Serving, rows: RequestRows) -> list[Any] | None:
-    """The keys of rows, if arms follow from them: rows of one key are not independent in a report."""
-    return None if serving.key is None else rows.column(serving.key)
-
-
 # Arrow
 
 # How many times --max-body the values of a stream may take once every row has its own: rows may share those of a
@@ -127,24 +113,20 @@ def _keys(serving: Serving, rows: RequestRows) -> list[Any] | None:
 EXPANSION = 4
 
 
-def _score_stream(state: State, serving: Serving, request: Request, arm: str | None) -> Response:
-    table = read_stream(request.body, state.limits.bulk_rows, EXPANSION * state.limits.body)
+def _score_stream(service: ScoringService, serving: Serving, request: Request, arm: str | None) -> Response:
+    limits = service.settings.limits
+    table = read_stream(request.body, limits.bulk_rows, EXPANSION * limits.body)
     request.n_rows = table.num_rows
-    found = serving.score_table(table, request.id, arm)
-    if state.log is not None:
-        keys = table.column(serving.key).to_pylist() if serving.key is not None else None
-        state.log.scored(request.id, found.arms, found.predictions, keys, None)
-    if state.drift is not None:
-        state.drift.take(serving, found.arms, table)
+    found = service.score(table, request_id=request.id, arm=arm, serving=serving)
     if b"application/json" in request.headers.get(b"accept", b""):
         return Response(200, to_json(as_json(serving, request.id, found)))
     return Response(200, _write_stream(serving, found), ARROW)
 
 
-def read_stream(body: bytes, most: int, max_bytes: int) -> pa.Table:
+def read_stream(body: bytes, max_rows: int, max_bytes: int) -> pa.Table:
     """The table of an Arrow stream."""
     try:
-        schema, batches = read_batches(body, most, max_bytes)
+        schema, batches = read_batches(body, max_rows, max_bytes)
         names = schema.names
     except LargeStream as error:
         raise Problem(413, str(error)) from None
@@ -152,7 +134,7 @@ def read_stream(body: bytes, most: int, max_bytes: int) -> pa.Table:
         raise Problem(400, str(error)) from None
     except UnicodeDecodeError:
         raise Problem(400, "a name of the stream's columns is not UTF-8") from None
-    check_count(sum(batch.num_rows for batch in batches), most)
+    check_count(sum(batch.num_rows for batch in batches), max_rows)
     table = _plain(pa.Table.from_batches(batches, schema))
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:

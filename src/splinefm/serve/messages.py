@@ -8,14 +8,24 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from splinefm.serve.http.codec import to_json
+from splinefm.serve.bodies import to_json
 
-JSON, PROBLEM, TEXT = b"application/json", b"application/problem+json", b"text/plain; version=0.0.4; charset=utf-8"
+JSON, PROBLEM = b"application/json", b"application/problem+json"
 ARROW = b"application/vnd.apache.arrow.stream"
 
 
 class Request:
-    """A request, once all of it has arrived."""
+    """A request, once all of it has arrived.
+
+    Parameters
+    ----------
+    method, path, query : str
+        The request line; the path without that of a mount.
+    headers : dict of bytes to bytes
+        Headers with names in lower case.
+    received : float
+        When it came, by `perf_counter`.
+    """
 
     __slots__ = (
         "body",
@@ -30,14 +40,12 @@ class Request:
         "peer",
         "query_text",
         "received",
-        "role",
     )
 
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], received: float) -> None:
         self.method, self.path, self.query_text, self.headers, self.received = method, path, query, headers, received
         self.body = b""
         self.id = self.peer = ""
-        self.role: str | None = None
         self.deadline = received
         self.endpoint = "other"
         self.handler: Any = None
@@ -56,6 +64,26 @@ class Request:
             raise Problem(400, "a parameter of the query is given twice; give each once")
         return found
 
+    def arm(self) -> str | None:
+        """The arm that the query names, of which it may have nothing else."""
+        if not self.query_text:
+            return None
+        query = self.query()
+        unknown = sorted(set(query) - {"arm"})
+        if unknown:
+            raise Problem(400, f"unknown parameter {unknown[0][:60]!r}; the query may only have arm")
+        return query.get("arm")
+
+    def need_json(self) -> None:
+        """Raise where a body does not say that it is JSON.
+
+        Browsers send other types to any server without asking it: foreign pages must not change models.
+        """
+        kind = content_type(self.headers)
+        if kind != JSON:
+            given = kind.decode("latin-1") or "nothing"
+            raise Problem(415, f"the header Content-Type must be application/json, got {given!r}")
+
 
 class Response(NamedTuple):
     """Status, body, type of the body, and further headers."""
@@ -73,7 +101,7 @@ class Later(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An answer that another process gives: `start` is called with what takes it."""
+    """An answer that comes from another thread: `start` is called with what takes it, from any thread."""
 
     start: Callable[[Callable[[Response], None]], None]
 

@@ -1,1 +1,0 @@
-"""The endpoints: requests in, answers out."""

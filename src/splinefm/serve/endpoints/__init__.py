@@ -1,0 +1,1 @@
+"""Endpoints: functions of the service and a request."""
