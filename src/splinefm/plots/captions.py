@@ -119,12 +119,12 @@ def row_share(share: float) -> str:
     return "<0.1 %" if share < 0.001 else percent(share, 1 if share < 0.0995 else 0)
 
 
-def shown(loss: Loss, link: bool) -> str:
+def value_label(loss: Loss, link: bool) -> str:
     """The label of an axis of scores or predictions.
 
     Examples
     --------
-    >>> shown(Loss("logistic"), link=True), shown(Loss("poisson"), link=False)
+    >>> value_label(Loss("logistic"), link=True), value_label(Loss("poisson"), link=False)
     ('probability', 'score (log of the rate)')
     """
     if loss.of_class is not None:

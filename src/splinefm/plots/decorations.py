@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from splinefm._arrays import FloatArray
 from splinefm.inspect.axes import SYMLOG_WIDTH, RawAxis, number
-from splinefm.plots.captions import caption, captions, percent, row_share, shown
+from splinefm.plots.captions import caption, captions, percent, row_share, value_label
 from splinefm.train.losses import Loss
 
 # The Okabe-Ito palette, which readers with any color vision can tell apart, without yellow, which is hard to see on
@@ -78,7 +78,7 @@ def _set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
 
 def set_values_axis(ax: Any, side: str, loss: Loss, link: bool) -> None:
     """Set name and ticks of the axis of scores or predictions."""
-    getattr(ax, f"set_{side}label")(shown(loss, link))
+    getattr(ax, f"set_{side}label")(value_label(loss, link))
     if side == "x":
         ax.locator_params(axis="x", nbins=max_ticks(ax, "x"))
     if link and loss.name == "logistic":

@@ -51,13 +51,13 @@ def calibration(
     check_size("bins", bins)
     target, p, weight = _calibration_arrays(y, prediction, sample_weight)
     ax = use_axes(ax)
-    found = calibration_bins(target, p, weight, bins)
-    axis = _calibration_axis(found, p)
+    summary = calibration_bins(target, p, weight, bins)
+    axis = _calibration_axis(summary, p)
     ends = [axis.low, axis.high]
     ax.plot(ends, ends, color=GRAY, linewidth=1, linestyle="--", label="perfect")
-    error = np.stack([found.measured - found.low, found.high - found.measured])
+    error = np.stack([summary.measured - summary.low, summary.high - summary.measured])
     style: dict[str, Any] = {"fmt": "o", "color": PALETTE[0], "markersize": 5, "capsize": 2}
-    ax.errorbar(found.predicted, found.measured, np.maximum(error, 0.0), label="measured, 90 % interval", **style)
+    ax.errorbar(summary.predicted, summary.measured, np.maximum(error, 0.0), label="measured, 90 % interval", **style)
     set_raw_axis(ax, "x", axis, "mean prediction")
     set_raw_axis(ax, "y", axis, "mean target")
     if all(((values >= 0) & (values <= 1)).all() for values in (target, p)):
@@ -99,12 +99,12 @@ def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     return array
 
 
-def _calibration_axis(found: Calibration, p: FloatArray) -> RawAxis:
+def _calibration_axis(summary: Calibration, p: FloatArray) -> RawAxis:
     """One range for predictions and targets; logarithmic if most predictions are small."""
-    low = float(min(found.low.min(), found.predicted.min()))
-    high = float(max(found.high.max(), found.predicted.max()))
+    low = float(min(summary.low.min(), summary.predicted.min()))
+    high = float(max(summary.high.max(), summary.predicted.max()))
     margin = 0.04 * (high - low) or 0.5 * max(abs(high), 1e-3)
-    smallest = float(min(found.predicted.min(), found.measured.min()))
+    smallest = float(min(summary.predicted.min(), summary.measured.min()))
     if smallest > 0:
         ends = 0.7 * smallest, 1.2 * high
         if choose_scale(np.clip(np.quantile(p, np.linspace(0, 1, 201)), *ends), *ends).kind == "log":

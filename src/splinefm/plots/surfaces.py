@@ -12,7 +12,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.inspect.axes import RawAxis, column_values, has_steps, number, shown_values, special_values
 from splinefm.inspect.curves import Surface
-from splinefm.plots.captions import captions, percent, shown
+from splinefm.plots.captions import captions, percent, value_label
 from splinefm.plots.decorations import (
     axis_name,
     inches,
@@ -89,7 +89,7 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
     values = values.reshape(n, m).T
     shares = link and surface.loss.name == "logistic"
     mesh = ax.pcolormesh(first.edges, second.edges, values, cmap="viridis", rasterized=True)
-    bar = ax.figure.colorbar(mesh, ax=ax, label=shown(surface.loss, link))
+    bar = ax.figure.colorbar(mesh, ax=ax, label=value_label(surface.loss, link))
     if shares:
         use_percent(bar.ax.yaxis)
     for letter, side in (("x", first), ("y", second)):

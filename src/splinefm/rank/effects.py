@@ -305,12 +305,12 @@ class EffectStore(Store):
         threads: int,
     ) -> list[tuple[Float32Array, Positions]]:
         """See `Store`."""
-        few = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
-        n_batched = len(queries) - few if 2 * few <= TOGETHER else len(queries)
-        found = super().search(queries[:n_batched], constants[:n_batched], k, filter, panels, threads)
+        n_rest = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
+        n_batched = len(queries) - n_rest if 2 * n_rest <= TOGETHER else len(queries)
+        results = super().search(queries[:n_batched], constants[:n_batched], k, filter, panels, threads)
         for q in range(n_batched, len(queries)):
-            found += super().search(queries[q : q + 1], constants[q : q + 1], k, filter, panels, threads)
-        return found
+            results += super().search(queries[q : q + 1], constants[q : q + 1], k, filter, panels, threads)
+        return results
 
     def _batch(self, k: int) -> int:
         return TOGETHER

@@ -225,8 +225,8 @@ class ItemIndex:
         with self._catalog.lock.reading():
             filter, panels = self._filter(allowed, excluded, group)
             k = min(int(k), len(self))
-            found = self._catalog.store.search(queries, constants, k, filter, panels, int(threads))
-            ids, scores = self._ranked(found, k)
+            candidates = self._catalog.store.search(queries, constants, k, filter, panels, int(threads))
+            ids, scores = self._ranked(candidates, k)
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
 
     def check_context(self, context: Mapping[str, object]) -> None:
@@ -267,17 +267,17 @@ class ItemIndex:
             wanted = catalog.groups.wanted(group)
         return Filter(keep, catalog.groups.codes, wanted), panels
 
-    def _ranked(self, found: list[tuple[Float32Array, Positions]], k: int) -> tuple[Array, Float32Array]:
-        """Ids and scores of what was found, in order."""
+    def _ranked(self, candidates: list[tuple[Float32Array, Positions]], k: int) -> tuple[Array, Float32Array]:
+        """Ids and scores of the best candidates, in order."""
         ids = self._catalog.ids
-        best = [np.lexsort((ids.order(positions), -scores))[:k] for scores, positions in found]
+        best = [np.lexsort((ids.order(positions), -scores))[:k] for scores, positions in candidates]
         n = len(best[0]) if best else k
         if any(len(part) != n for part in best):
             raise ValueError("scores are not finite: the model's parameters contain NaN or infinity; refit it")
-        pairs = list(zip(found, best, strict=True))
+        pairs = list(zip(candidates, best, strict=True))
         scores = np.concatenate([np.zeros(0, np.float32), *(scores[part] for (scores, _), part in pairs)])
-        positions = np.concatenate([np.zeros(0, np.int64), *(where[part] for (_, where), part in pairs)])
-        return ids.as_given(positions).reshape(len(found), n), scores.reshape(len(found), n)
+        positions = np.concatenate([np.zeros(0, np.int64), *(positions[part] for (_, positions), part in pairs)])
+        return ids.as_given(positions).reshape(len(candidates), n), scores.reshape(len(candidates), n)
 
     # Changes
 

@@ -276,11 +276,11 @@ class Store:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
         kernel, capacity, step = self._kernel(), self._candidate_capacity(k), self._batch(k)
         panels = np.arange(self.n_panels) if panels is None else panels
-        found: list[tuple[Float32Array, Positions]] = []
+        results: list[tuple[Float32Array, Positions]] = []
         for at in range(0, len(queries), step):
             requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
-            found += kernel.search(requests, part, k, capacity, panels, *filter, threads)
-        return found
+            results += kernel.search(requests, part, k, capacity, panels, *filter, threads)
+        return results
 
     def _candidate_capacity(self, k: int) -> int:
         """Number of candidates that a search keeps at a time."""
