@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t ROWS_PER_THREAD = 512;  // with fewer, a thread costs more than it saves when scoring
 constexpr std::int64_t ROWS_TO_CHECK = 4096;   // that a thread takes at a time
-constexpr std::int64_t AHEAD = 16;             // how many rows ahead memory is asked for
+constexpr std::int64_t AHEAD = 16;             // rows ahead whose memory is prefetched
 
 void need(bool holds, const char* problem) {
     if (!holds) throw std::invalid_argument(problem);
@@ -39,7 +39,7 @@ bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::i
 }
 
 void check_model(const ModelSettings& settings) {
-    const auto [model, k, third, members, order, symmetric] = settings;
+    const auto [model, k, third, members, order] = settings;
     need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
     need(third == 0 || (third > 0 && third % 8 == 0 && k % 8 == 0), "k and third must be multiples of 8");
     need(third == 0 || model == Model::fwfm, "only an fwfm has triples");
@@ -47,7 +47,6 @@ void check_model(const ModelSettings& settings) {
     need(members == 1 || (members > 1 && averages && k % (8 * members) == 0),
          "an fwfm or a higher has members of a multiple of 8 numbers each, other models have one");
     need(model != Model::higher || order >= 2, "order must be at least 2");
-    need(!symmetric || model == Model::fmfm, "only an fmfm has matrices that can be symmetric");
 }
 
 // The targets of a softmax are numbers of classes.
@@ -108,7 +107,6 @@ Shape ShapeData::view(const ModelSettings& model, std::int64_t tile) const {
     shape.members = model.members;
     shape.width = model.model == Model::ffm ? model.k * n_fields() : shape.k;
     shape.order = model.order;
-    shape.symmetric = model.symmetric;
     shape.tile = tile;
     return shape;
 }
@@ -167,7 +165,7 @@ ScratchData::ScratchData(Model model, const ShapeData& layout, const Shape& shap
     weight = Buffer<float>(rows);
     const Sums sums{vectors.data(), linear.data(), weight.data()};
     for (std::int64_t output = 0; output < n_outputs; ++output) {
-        of_output.push_back({P.data() + output * n_P, Z.data(), A.data() + output * n_A, sums});
+        by_output.push_back({P.data() + output * n_P, Z.data(), A.data() + output * n_A, sums});
     }
 }
 
@@ -176,7 +174,7 @@ void Groups::check(const ShapeData& layout) const {
     need(end.size() == n && l2.size() == n && l2_third.size() == n && l2_linear.size() == n && smoothness.size() == n &&
              order.size() == n && signs.size() == 4 * n && periodic.size() == n && lengths.size() == 3 * n,
          "penalties must have a number for every group");
-    const Shape shape = layout.view({Model::fm, 4, 0, 1, 0, false}, 4);
+    const Shape shape = layout.view({Model::fm, 4, 0, 1, 0}, 4);
     need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
              std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
          "group_ptr and the fields are incompatible");
@@ -252,7 +250,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
     set_penalty(std::move(none));
 }
 
-// The parameters and the workspace of an output are parts of those of all.
+// An output uses a part of the parameters and of the workspace.
 void Engine::set_output(std::int64_t output, const Shape& shape, const Parameters& parameters) {
     const Model model = settings.model.model;
     const OptimizerSettings& optimizer = settings.optimizer;
@@ -393,7 +391,7 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         for (std::int64_t i = begin; i < std::min(begin + batch_size, n); ++i)
             total += data.sample_weight[data.rows[i]];
         if (!(total >= 0.0 && total < std::numeric_limits<double>::infinity())) {
-            throw std::invalid_argument("sample weights must be finite and at least 0; those of a batch sum to " +
+            throw std::invalid_argument("sample weights must be finite and at least 0, but a batch sums to " +
                                         std::to_string(total));
         }
         totals.push_back(total);

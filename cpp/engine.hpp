@@ -53,11 +53,11 @@ std::int64_t copied_matrices(Model model, const Shape& shape);
 class ScratchData {
 public:
     ScratchData(Model model, const ShapeData& layout, const Shape& shape, std::int64_t n_outputs = 1);
-    const Scratch* views() const { return of_output.data(); }  // one for every output
+    const Scratch* views() const { return by_output.data(); }  // one for every output
 
 private:
     Buffer<float> P, Z, A, vectors, linear, weight;
-    std::vector<Scratch> of_output;
+    std::vector<Scratch> by_output;
 };
 
 // The memory of `Active` of one output.

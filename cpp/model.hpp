@@ -13,7 +13,6 @@ struct ModelSettings {
     Model model;
     std::int64_t k, third, members;
     std::int64_t order;  // of a HigherOrderFM: the most vectors in one product
-    bool symmetric;      // whether steps keep the matrices of an FmFM symmetric, which makes it an FEFM
 };
 
 }  // namespace splinefm

@@ -1,7 +1,7 @@
 // A team of threads that share the parts of a job.
 //
 // Threads take the next part from one atomic that holds (job, parts left). So a thread takes nothing from a job that is
-// over, the caller does the parts that no other thread takes, and nobody waits for a late thread. The result must not
+// over, the caller does the parts that no other thread takes, and no call waits for a late thread. The result must not
 // depend on which thread does a part: the number of parts depends on the data, never on the number of threads.
 #pragma once
 
@@ -25,7 +25,8 @@ public:
     // inside. Parts throw nothing and start no other job. Calls from several threads run one after another.
     template <class Part> void run(int parts, Part&& part) {
         using Body = std::remove_reference_t<Part>;
-        static_assert(std::is_nothrow_invocable_v<Body&, int>, "a part must be noexcept: nobody would catch it");
+        static_assert(std::is_nothrow_invocable_v<Body&, int>,
+                      "a part must be noexcept: an exception would not be caught");
         run(parts, [](void* body, int i) noexcept { (*static_cast<Body*>(body))(i); }, &part);
     }
 

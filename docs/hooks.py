@@ -39,7 +39,7 @@ REFERENCE = {
     " EncoderStatistics DriftWarning",
     "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform"
     " BSpline MultiResolution Bins Polynomial Fourier Powers CustomBasis",
-    "Models": "FM FwFM LowRankFwFM FmFM FEFM FFM HigherOrderFM Loss",
+    "Models": "FM FwFM LowRankFwFM FmFM FFM HigherOrderFM Loss",
     "Training": "Training Epoch Diverged tune",
     "Updates": "update_model Guard UpdateRefused Learner",
     "Views": "segments",

@@ -212,9 +212,7 @@ def torch_interaction(torch, model, params, X, layout):
         parts = P.reshape(*P.shape[:2], -1, model.k)
         return (parts[:, u, e] * parts[:, v, f]).sum((1, 2))
     if isinstance(model, sf.FmFM):
-        W = params["field_matrices"]
-        M = (W + W.transpose(2, 3)) / 2 if model.symmetric else W
-        return torch.einsum("npi,pij,npj->n", P[:, u], M[f, e], P[:, v])
+        return torch.einsum("npi,pij,npj->n", P[:, u], params["field_matrices"][f, e], P[:, v])
     products = P[:, u, : model.k] * P[:, v, : model.k]
     if isinstance(model, sf.FwFM):
         n_fields = len(layout.fields)

@@ -43,7 +43,7 @@ def all_models(n_fields):
     """Return `one_of_each` with an FmFM of one k for all fields and other orders; higher orders come last."""
     quadratic = one_of_each(n_fields)[:5]
     higher = [sf.HigherOrderFM(k=4, order=2), sf.HigherOrderFM(k=3, order=4), sf.FwFM(k=3, third=2)]
-    return [*quadratic, sf.FmFM(k=3), sf.FEFM(k=3), *higher]
+    return [*quadratic, sf.FmFM(k=3), *higher]
 
 
 def averages():
@@ -75,9 +75,6 @@ def random_params(model, layout, seed=0, *, scale=0.8, spread=0.4, dtype=np.floa
         sizes = np.array(model.vector_sizes(len(layout.fields)))
         used = np.arange(sizes.max()) < sizes[:, None]
         params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
-    if model.symmetric:
-        M = params["field_matrices"]
-        params["field_matrices"] = (M + M.swapaxes(2, 3)) / 2
     return params
 
 

@@ -35,7 +35,7 @@ Array<double> cell_gains(const In3<std::int32_t>& cells, const In2<std::int64_t>
 void bind_cell_gains(nb::module_& module) {
     module.def("cell_gains", &cell_gains, nb::arg("cells").noconvert(), nb::arg("sizes").noconvert(),
                nb::arg("pairs").noconvert(), nb::arg("residual").noconvert(), nb::arg("fold").noconvert(),
-               nb::arg("n_folds"), nb::arg("shrinkage"), nb::arg("threads"),
+               nb::kw_only(), nb::arg("n_folds"), nb::arg("shrinkage"), nb::arg("threads"),
                "How much smaller the squared residuals of each fold of rows get by the cell means of the others, for "
                "pairs of columns, or columns alone, whose second number is -1. `cells` has the cell of every column, "
                "level and row, `sizes` the number of cells.");

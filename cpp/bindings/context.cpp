@@ -16,7 +16,7 @@ namespace {
 
 using Blocks = In2<std::int64_t>;
 
-// A copy, which nobody changes after it is checked.
+// A copy: it cannot change after it is checked.
 std::vector<MapBlock> copy_blocks(const Blocks& blocks) {
     check(blocks.shape(1) == 5, "blocks must be of shape (blocks, 5)");
     const auto* const first = reinterpret_cast<const MapBlock*>(numbers(blocks, "blocks"));
@@ -97,7 +97,7 @@ public:
           side(params_of(params, slots.n_fields, 0, 0, {Link::none, 0.0, 1.0}), slots.of_context(), map.products,
                this->map.blocks, span_of(map.weights, "weights"), map.length) {
         check(params.bias.size() == 1 && static_cast<std::int64_t>(params.factors.shape(0)) == slots.n_features,
-              "parameters must be those of one output and of the layout");
+              "params must have one output and the features of the layout");
     }
 
     // False if a number is not finite.
@@ -112,7 +112,7 @@ public:
         check(static_cast<std::int64_t>(queries.shape(0)) == n &&
                   static_cast<std::int64_t>(queries.shape(1)) == side.length() &&
                   static_cast<std::int64_t>(constants.size()) == n,
-              "queries must be of shape (contexts, length), with as many constants");
+              "queries must have shape (contexts, length), and constants an entry for each context");
         const std::int32_t* const starts = numbers(start, "start");
         const float* const given = numbers(weight, "weight");
         float *const out = numbers(queries, "queries"), *const constant = numbers(constants, "constants");
@@ -127,7 +127,7 @@ public:
                 finite &= side(terms, work, out + i * side.length(), constant + i);
             }
         }
-        check(inside, "start has a number that is no feature");
+        check(inside, "start has a feature that does not exist");
         return finite;
     }
 

@@ -46,8 +46,8 @@ nb::dict loss_table() {
 }
 
 ModelSettings make_model(const std::string& name, std::int64_t k, std::int64_t third, std::int64_t members,
-                         std::int64_t order, bool symmetric) {
-    const ModelSettings model{model_of(name), k, third, members, order, symmetric};
+                         std::int64_t order) {
+    const ModelSettings model{model_of(name), k, third, members, order};
     need(k >= 1 && third >= 0 && members >= 1, "k and members must be at least 1, third at least 0");
     const bool averages = model.model == Model::fwfm || model.model == Model::higher;
     need(members == 1 || (members <= k && averages), "only an fwfm or a higher has members, at most k");
@@ -247,7 +247,7 @@ void bind_engine(nb::module_& module) {
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<ModelSettings>(module, "ModelSettings", "A model and its sizes: see cpp/model.hpp.")
         .def(nb::new_(&make_model), nb::kw_only(), nb::arg("name"), nb::arg("k"), nb::arg("third") = 0,
-             nb::arg("members") = 1, nb::arg("order") = 0, nb::arg("symmetric") = false);
+             nb::arg("members") = 1, nb::arg("order") = 0);
     nb::class_<Loss>(module, "Loss", "A loss and its parameter, 0 if it has none: see cpp/losses.hpp.")
         .def(nb::new_(&loss_of), nb::arg("name"), nb::arg("parameter") = 0.0);
     nb::class_<OptimizerSettings>(module, "OptimizerSettings", "See splinefm.model.optimizers.Optimizer.")
@@ -284,7 +284,7 @@ void bind_engine(nb::module_& module) {
              nb::arg("R").noconvert(), nb::arg("M").noconvert());
     module.def("score", &scores, nb::kw_only(), nb::arg("shape"), nb::arg("model"), nb::arg("tile"), nb::arg("weights"),
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
-               "Scores of encoded rows with any parameters; those of several classes one class after the other.");
+               "Scores of encoded rows with any parameters; several classes one after the other.");
 }
 
 }  // namespace splinefm::bindings

@@ -83,7 +83,7 @@ void fill_vectors(KeptTerms& self, In2<std::int32_t> start, In2<float> weight, O
 
 void bind_explain(nb::module_& module) {
     nb::class_<KeptTerms>(module, "ExplainTerms", "Terms of the score, row by row; see splinefm.inspect.terms.")
-        .def("__init__", &make_terms, nb::arg("model"), nb::arg("k"), nb::arg("weight_ptr").noconvert(),
+        .def("__init__", &make_terms, nb::kw_only(), nb::arg("model"), nb::arg("k"), nb::arg("weight_ptr").noconvert(),
              nb::arg("window_unit").noconvert(), nb::arg("unit_field").noconvert(), nb::arg("factors").noconvert(),
              nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("center").noconvert(),
              nb::arg("slope").noconvert(), nb::arg("threads"))

@@ -179,7 +179,7 @@ std::int64_t encode_column(EncoderOwner& self, const In<double>& x, const In<std
     const FieldSlots slots = slots_of(self, static_cast<std::int64_t>(x.size()), widths, start, weight);
     const NumberField* const field = std::get_if<NumberField>(&self.encoder.field(0));
     check(field && !field->windows.empty() && total(slots.widths) == field->max_terms(),
-          "widths must be those of a field of numbers");
+          "widths do not match a field of numbers");
     const double* const values = numbers(x, "x");
     const nb::gil_scoped_release released;
     return encode_numbers(*field, values, slots);
@@ -191,7 +191,7 @@ std::int64_t encode_columns(EncoderOwner& self, const In<std::int32_t>& cells, c
     const auto n = static_cast<std::int64_t>(cells.size());
     const FieldSlots slots = slots_of(self, n, widths, start, weight);
     const CrossField* const field = std::get_if<CrossField>(&self.encoder.field(0));
-    check(field && total(slots.widths) == field->n_terms(), "widths must be those of a cross");
+    check(field && total(slots.widths) == field->n_terms(), "widths do not match a cross");
     check(static_cast<std::int64_t>(x.shape(0)) == field->n_numbers() && (static_cast<std::int64_t>(x.shape(1)) == n),
           "x must have a row for every number, with a number per row of the table");
     const std::int32_t* const cell = numbers(cells, "cells");
@@ -201,7 +201,7 @@ std::int64_t encode_columns(EncoderOwner& self, const In<std::int32_t>& cells, c
     const nb::gil_scoped_release released;
     for (std::int64_t i = 0; i < n; ++i)
         if (cell[i] < -1 || cell[i] >= std::max<std::int64_t>(1, field->n_cells))
-            throw std::invalid_argument("cells must be those of the cross, or -1");
+            throw std::invalid_argument("cells must be cells of the cross, or -1");
     return encode_products(*field, cell, columns.data(), slots);
 }
 
@@ -239,11 +239,11 @@ void bind_row_encoder(nb::module_& module) {
         "model. Rows are mappings; `columns` and `readers` have an item per field, or per part of a cross: where its "
         "value is, and a function that is asked about values and names that are not known here.")
         .def(nb::init<>())
-        .def("add_number", &add_number, nb::arg("first"), signs, bounds, nb::arg("missing"), nb::arg("apart"),
-             nb::arg("plain"), knots, values, nb::arg("powers"),
+        .def("add_number", &add_number, nb::kw_only(), nb::arg("first"), signs, bounds, nb::arg("missing"),
+             nb::arg("apart"), nb::arg("plain"), knots, values, nb::arg("powers"),
              "A field of numbers; its reader returns a float. Signs of special values: 0 to 4 for ==, <, <=, >, >=.")
-        .def("add_window", &add_window, nb::arg("segments"), edges, coefficients, nb::arg("start"), nb::arg("moves"),
-             nb::arg("around"), "A window of the basis of the field that was added last.")
+        .def("add_window", &add_window, nb::kw_only(), nb::arg("segments"), edges, coefficients, nb::arg("start"),
+             nb::arg("moves"), nb::arg("around"), "A window of the basis of the field that was added last.")
         .def("add_names", &add_names, offsets, text, nb::arg("first"), nb::arg("unseen"), nb::arg("missing"),
              "A field of one name; its reader returns a feature, or -1. Rows may be -1 for none, -2 to ask.")
         .def("add_lists", &add_lists, offsets, text, nb::arg("first"), nb::arg("unseen"), nb::arg("missing"),
@@ -251,8 +251,8 @@ void bind_row_encoder(nb::module_& module) {
              "A field of lists of names; its reader returns features and weights.")
         .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"), nb::arg("values") = 1,
              "A field whose reader returns features and weights of every value; of several values, it is given a list.")
-        .def("add_cross", &add_cross, nb::arg("first"), nb::arg("parts"), sizes, cells, nb::arg("buckets"),
-             nb::arg("multipliers").noconvert(), nb::arg("prime"),
+        .def("add_cross", &add_cross, nb::kw_only(), nb::arg("first"), nb::arg("parts"), sizes, cells,
+             nb::arg("buckets"), nb::arg("multipliers").noconvert(), nb::arg("prime"),
              "The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the "
              "functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.")
         .def("encode_column", &encode_column, nb::arg("x").noconvert(), nb::arg("widths").noconvert(),

@@ -6,7 +6,7 @@
 
 namespace splinefm::bindings {
 
-// Those of several classes come one class after the other.
+// The parameters of several classes come one class after the other.
 struct ParamArrays {
     Model model;
     std::int64_t k, members, order;

@@ -54,7 +54,7 @@ struct JsonSource {
     const nb::tuple& readers;
 };
 
-// What reading a row needs besides.
+// The other inputs of reading a row.
 struct RowWorkspace {
     explicit RowWorkspace(int n_fields) : found(static_cast<std::size_t>(n_fields)) {}
 

@@ -52,7 +52,7 @@ Array<float> slot_scores(const ShapeData& shape, const ParamArrays& params, In2<
               static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
           "start and weight do not have the shape of the layout");
     check(threads >= 1, "threads must be at least 1");
-    const Shape view = shape.view({scorers.front().params.model, params.k, 0, 1, params.order, false}, 4);
+    const Shape view = shape.view({scorers.front().params.model, params.k, 0, 1, params.order}, 4);
     const Slots slots{n, numbers(start, "start"), numbers(weight, "weight")};
     std::vector<float> out(scorers.size() * static_cast<std::size_t>(n));
     bool inside;
@@ -60,7 +60,7 @@ Array<float> slot_scores(const ShapeData& shape, const ParamArrays& params, In2<
         const nb::gil_scoped_release released;
         inside = score_slots(scorers, view, slots, threads, out.data());
     }
-    check(inside, "start has a number that is no feature of its field");
+    check(inside, "start has a feature outside of its field");
     return give(std::move(out));
 }
 
@@ -71,7 +71,7 @@ public:
         : encoder(encoder), params(params), n_outputs(params.bias.size()),
           scorers(make_outputs(params, encoder->encoder.n_fields(), encoder->encoder.end_feature(),
                                {link_of(link), center, scale})) {
-        if ((n_outputs > 1) != (link == "softmax")) throw nb::value_error("a softmax has a bias for every class");
+        if ((n_outputs > 1) != (link == "softmax")) throw nb::value_error("a softmax needs a bias for every class");
         encoder->finished = true;
     }
 
@@ -111,7 +111,8 @@ public:
         }
         score_all(out, link, [&](std::size_t n, std::size_t i, Workspace& workspace, std::size_t place) {
             if (at.size() != n) throw nb::value_error("at and out must have the same length");
-            if (chosen[i] < 0 || chosen[i] >= rows.rows.n_rows()) throw nb::index_error("at has a number of no row");
+            if (chosen[i] < 0 || chosen[i] >= rows.rows.n_rows())
+                throw nb::index_error("at has a row index out of range");
             read(JsonSource{rows, chosen[i], places, readers}, workspace, place);
         });
     }
@@ -202,7 +203,7 @@ void bind_row_scorer(nb::module_& module) {
             nb::arg("bias").noconvert());
     module.def("score_slots", &slot_scores, nb::kw_only(), nb::arg("shape"), nb::arg("params"),
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
-               "Scores of encoded rows, those of several classes one class after the other.");
+               "Scores of encoded rows, several classes one after the other.");
     nb::class_<ScorerOwner>(module, "RowScorer",
                             "Raw values of one row -> its score; `columns` and `readers` are those of RowEncoder.")
         .def(nb::init<std::shared_ptr<EncoderOwner>, const ParamArrays&, const std::string&, double, double>(),

@@ -27,7 +27,7 @@ Strings unchecked(const Offsets& offsets, const Text& text) {
     if (offsets.size() == 0)
         throw nb::value_error("offsets must have one number more than there are strings, got none");
     const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
-    if (n > MOST) throw nb::value_error("offsets must be those of at most 2**30 strings");
+    if (n > MOST) throw nb::value_error("offsets must be of at most 2**30 strings");
     const char* const bytes = reinterpret_cast<const char*>(text.data());
     return {at, bytes, bytes + text.size(), n};
 }

@@ -36,9 +36,9 @@ template <> constexpr Storage STORAGE<std::int8_t> = Storage::int8;
 
 template <class Number>
 Catalog of_vectors(const In3<Number>& panels, const In<float>& scales, const In<float>& offsets, std::int64_t n_rows) {
-    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
+    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must have an entry for every row");
     require(scales.size() == 0 || static_cast<std::int64_t>(scales.size()) >= n_rows,
-            "scales must be those of all rows, or none");
+            "scales must have an entry for every row, or none");
     const VectorItems items{.storage = STORAGE<Number>,
                             .panels = numbers(panels, "panels"),
                             .n_panels = extent(panels, 0),
@@ -52,7 +52,7 @@ Catalog of_vectors(const In3<Number>& panels, const In<float>& scales, const In<
 
 Catalog of_effects(const In3<std::int32_t>& starts, const In3<float>& weights, const In2<std::int64_t>& windows,
                    const In<float>& offsets, std::int64_t n_rows) {
-    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must be those of all rows");
+    require(static_cast<std::int64_t>(offsets.size()) >= n_rows, "offsets must have an entry for every row");
     require(windows.shape(1) == 4 && windows.shape(0) == starts.shape(1), "windows must be of shape (windows, 4)");
     require(weights.shape(0) == starts.shape(0) && weights.shape(2) == starts.shape(2),
             "starts and weights must be of the same panels");
@@ -130,8 +130,8 @@ void bind_top_k(nb::module_& module) {
                     nb::arg("windows").noconvert(), nb::arg("offsets").noconvert(), nb::arg("n_rows"),
                     "Panels of starts and weights; of each window the first effect, the largest start, the number of "
                     "weights and the line of the first (-1: it is 1).")
-        .def("search", &search, nb::arg("requests").noconvert(), nb::arg("constants").noconvert(), nb::arg("k"),
-             nb::arg("capacity"), nb::arg("visit").noconvert(), nb::arg("keep").noconvert(),
+        .def("search", &search, nb::arg("requests").noconvert(), nb::arg("constants").noconvert(), nb::kw_only(),
+             nb::arg("k"), nb::arg("capacity"), nb::arg("visit").noconvert(), nb::arg("keep").noconvert(),
              nb::arg("codes").noconvert(), nb::arg("wanted").noconvert(), nb::arg("threads"),
              "For each query scores and rows from the k-th best score up, in no order.")
         .def_static("effects_of", &effects_of, nb::arg("panels").noconvert(), nb::arg("n_rows"),

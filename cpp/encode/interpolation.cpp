@@ -18,7 +18,7 @@ std::int64_t bits(double x) { return std::bit_cast<std::int64_t>(x); }
 Interpolation::Interpolation(std::vector<double> given, std::vector<double> at)
     : knots(std::move(given)), values(std::move(at)) {
     if (knots.size() < 2 || knots.size() > std::numeric_limits<std::int32_t>::max() || knots.size() != values.size())
-        throw std::invalid_argument("knots and values must be two or more, and as many of each");
+        throw std::invalid_argument("knots and values must be of equal length, at least two");
     for (std::size_t i = 1; i < knots.size(); ++i)
         if (!(knots[i - 1] < knots[i])) throw std::invalid_argument("knots must increase strictly");
     first = bits(knots[1] - knots[0]);

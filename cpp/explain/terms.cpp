@@ -136,7 +136,7 @@ void Terms::run(Loop loop, const Task& todo) {
                 outside = true;
         }
     });
-    if (outside) throw std::out_of_range("start has features that are not there");
+    if (outside) throw std::out_of_range("start has features that do not exist");
 }
 
 bool Terms::inside(const Slots& rows, std::int64_t first, std::int64_t last) const {

@@ -5,7 +5,6 @@
 // | FwFM        | a weight R_fe for each pair of fields f ≤ e      | R_uv of all pairs of units, in fours     |
 // | LowRankFwFM | U and d of R = U' diag(d) U without its diagonal | the same                                 |
 // | FmFM        | a matrix M_fe for each pair of fields f ≤ e      | one matrix between all units, in panels  |
-// | FEFM        | the same, symmetric                              | the same                                 |
 //
 // The other models have none. An FwFM of several members has weights and a copy for each, one after the other.
 #pragma once
@@ -99,13 +98,6 @@ template <int K, bool FIXED> inline void update_low_rank(const Memory& memory, c
     }
 }
 
-// G = (G + G') / 2 for a k × k matrix G.
-inline void make_symmetric(float* G, Index k) {
-    for (Index r = 0; r < k; ++r) {
-        for (Index c = 0; c < r; ++c) G[r * k + c] = G[c * k + r] = 0.5f * (G[r * k + c] + G[c * k + r]);
-    }
-}
-
 // M_fe of an FmFM for e ≥ f, and what they are in the panels: see `fmfm.hpp`.
 template <int K, bool FIXED> inline void update_matrices(const Memory& memory, const Step& step, Index field) {
     constexpr int PART = K < 16 ? K : 16;
@@ -127,8 +119,6 @@ template <int K, bool FIXED> inline void update_matrices(const Memory& memory, c
             }
         }
     }
-    // Matrices that start symmetric stay so: a number and its mirror image take the same steps.
-    for (Index at = first; at < end && shape.symmetric; at += k * k) make_symmetric(between.gradient + at, k);
     update_flat(between, first, end - first, without_decay(step));
     float* M = memory.targets.M;
     for (Index u = 0; u < shape.n_units; ++u) {

@@ -25,7 +25,6 @@ struct Shape {
     const std::int32_t *lowest, *highest;
     std::int64_t n_fields, n_units, n_windows, n_weights;
     std::int64_t k, paired, members, width, order, tile;
-    bool symmetric;
 };
 
 // The parameters as scores read them.

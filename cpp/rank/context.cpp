@@ -151,7 +151,7 @@ ContextSide::ContextSide(const RowParams& params, const std::vector<char>& of_co
     : params(params), places(places_of(of_context)), n_own(std::count(of_context.begin(), of_context.end(), 1)),
       products(products), map(blocks, weights, (n_own + products) * params.width, length) {
     check(static_cast<std::int64_t>(of_context.size()) == params.n_fields && products >= 0 && products <= params.order,
-          "fields and products must be those of the model");
+          "fields and products do not match the model");
 }
 
 void ContextSide::sum_units(const Terms& terms, Workspace& work) const {

@@ -21,7 +21,7 @@ void require(bool holds, const std::string& message) {
 const Searches<VectorItems>& searches(const VectorItems&) { return kernels().rank->vectors; }
 const Searches<EffectItems>& searches(const EffectItems&) { return kernels().rank->effects; }
 
-// Numbers that a thread needs besides what it finds.
+// The workspace of a thread, besides its results.
 template <class Items> std::int64_t widest(const Items& items) { return std::min(items.size, items.n_rows); }
 std::int64_t workspace(const VectorItems& items) { return (items.length + 2) * VECTOR_TILE; }
 std::int64_t workspace(const EffectItems&) { return (TOGETHER + 1) * EFFECT_TILE; }
@@ -135,7 +135,7 @@ template <class Items> std::vector<Found> search_several(const Items& items, con
 template <class Items> void check_panels(const Items& items) {
     require(items.size > 0 && items.size % STEP == 0, "a panel must have a multiple of 64 columns, and some");
     require(items.n_rows >= 0 && items.n_rows % STEP == 0 && items.n_rows <= items.n_panels * items.size,
-            "n_rows must be a multiple of 64, and there must be panels for so many");
+            "n_rows must be a multiple of 64, and the panels must hold all rows");
 }
 
 void check_request(const VectorItems& items, std::int64_t rows, std::int64_t columns, std::int64_t n) {
@@ -166,7 +166,7 @@ void check_wish(const Wish& wish, std::int64_t n_rows, std::int64_t size) {
 TopK::TopK(const VectorItems& items) : viewed(items) { check_panels(items); }
 
 TopK::TopK(const EffectItems& items) : windows(items.windows, items.windows + items.n_windows) {
-    // A copy, which nobody changes after it is checked.
+    // A copy: it cannot change after it is checked.
     EffectItems own = items;
     own.windows = windows.data();
     check_panels(own);

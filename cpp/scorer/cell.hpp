@@ -1,4 +1,4 @@
-// Cell: one raw value of a row, whoever holds it.
+// Cell: one raw value of a row.
 #pragma once
 
 #include <cmath>

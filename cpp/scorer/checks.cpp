@@ -31,7 +31,7 @@ void check_parts(const CrossField& field, std::int64_t levels, std::int64_t numb
             const std::int64_t functions = field.sizes[static_cast<std::size_t>(level * numbers + i)];
             check(functions <= MAX_FEATURES &&
                       number->windows[static_cast<std::size_t>(level)].n_features() <= functions,
-                  "sizes must be those of windows, or more");
+                  "sizes must be at least those of the windows");
         }
         ++i;
     }
@@ -55,8 +55,7 @@ void check_number(const NumberField& field) {
 }
 
 void check_window(const BasisWindow& window) {
-    check(window.segments >= 1 && window.segments <= MAX_FEATURES,
-          "coefficients must be those of all segments, or of one");
+    check(window.segments >= 1 && window.segments <= MAX_FEATURES, "coefficients must be of all segments, or of one");
     check(window.functions >= 1 && window.functions <= 1 << 20 && window.degree >= 0 && window.degree < 1 << 10,
           "coefficients must be of shape (segments or 1, functions, degree + 1)");
     const auto n = static_cast<std::int64_t>(window.coefficients.size());
@@ -64,7 +63,7 @@ void check_window(const BasisWindow& window) {
     const bool is_spline = n == 0 && window.edges.empty() && window.functions == window.degree + 1 &&
                            window.degree >= 1 && window.degree <= MAX_DEGREE;
     check(is_spline || n == each || n == window.segments * each,
-          "coefficients must be those of all segments, or of one, or none of a B-spline");
+          "coefficients must be of all segments, or of one, or none of a B-spline");
     check(window.start >= 0 && window.start <= MAX_FEATURES && window.moves >= 0 && window.moves <= MAX_FEATURES &&
               window.around >= 1,
           "start, moves and around must not be negative");
@@ -72,7 +71,7 @@ void check_window(const BasisWindow& window) {
           "edges must be one more than segments, or none");
     check(increases(window.edges), "edges must increase");
     check(window.start + (window.segments - 1) * window.moves + window.functions <= MAX_FEATURES,
-          "start and moves must be those of fewer than 2^31 functions");
+          "start and moves must lead to fewer than 2^31 functions");
 }
 
 void check_names(const Names& names) {

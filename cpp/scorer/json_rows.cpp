@@ -13,7 +13,7 @@ namespace splinefm {
 namespace {
 
 constexpr std::uint64_t ONES = 0x0101010101010101u, TOPS = 0x8080808080808080u;
-constexpr std::ptrdiff_t INT64_DIGITS = 18;   // integers of so many digits are below 2^63
+constexpr std::ptrdiff_t INT64_DIGITS = 18;   // integers with this many digits are below 2^63
 constexpr std::ptrdiff_t LONG_DIGITS = 1000;  // a decoder may refuse longer ones
 
 // Bytes that end the plain part of a string, by their top bits: quotes, backslashes, control characters, and those

@@ -9,7 +9,7 @@
 namespace splinefm {
 namespace {
 
-constexpr std::int64_t ROWS_PER_THREAD = 256, AHEAD = 4;  // rows that parameters are asked for in advance
+constexpr std::int64_t ROWS_PER_THREAD = 256, AHEAD = 4;  // rows ahead whose parameters are prefetched
 
 }  // namespace
 

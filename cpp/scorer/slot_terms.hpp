@@ -18,7 +18,7 @@ public:
             if (shape.weight_ptr[w + 1] - shape.weight_ptr[w] == 1) categories.push_back(w);
     }
 
-    // Ask for the parameters of windows of one feature; those of splines are in the cache anyway.
+    // Prefetch the parameters of windows of one feature; parameters of splines are in the cache anyway.
     void fetch(const RowScorer& scorer, const std::int32_t* start) const {
         for (const std::int64_t w : categories)
             if (start[w] >= shape.lowest[w] && start[w] <= shape.highest[w]) scorer.fetch(start[w]);

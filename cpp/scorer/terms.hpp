@@ -62,7 +62,7 @@ struct Terms {
         }
     }
 
-    bool keep_zeros = false;  // for those who look at the encoding
+    bool keep_zeros = false;  // to inspect the encoding
     std::int64_t n_terms = 0, n_units = 0;
     std::vector<std::int32_t> features, unit_fields, ends;  // ends[0] is 0
     std::vector<float> weights;

@@ -18,7 +18,7 @@ void need(bool condition, const char* message) {
 void check(const CodedColumns& columns, const std::int64_t* pairs, std::int64_t n_pairs, const Folds& folds) {
     need(folds.n >= 2 && folds.n <= MAX_FOLDS, "there must be from 2 to 64 folds");
     for (std::int64_t i = 0; i < columns.n_rows; ++i)
-        need(folds.of_row[i] >= 0 && folds.of_row[i] < folds.n, "fold must be that of every row, from 0 on");
+        need(folds.of_row[i] >= 0 && folds.of_row[i] < folds.n, "fold must have a fold for every row, from 0 on");
     for (std::int64_t at = 0; at < columns.n_columns * columns.n_levels; ++at) {
         const std::int64_t size = columns.sizes[at];
         need(size >= 1 && size <= MAX_CELLS, "sizes must be at least 1, and not too large");

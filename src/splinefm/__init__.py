@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from splinefm.inspect.shapley import Background as Background
     from splinefm.inspect.shapley import shapley_values as shapley_values
     from splinefm.model.family.field_aware import FFM as FFM
-    from splinefm.model.family.field_matrixed import FEFM as FEFM
     from splinefm.model.family.field_matrixed import FmFM as FmFM
     from splinefm.model.family.field_weighted import FwFM as FwFM
     from splinefm.model.family.field_weighted import LowRankFwFM as LowRankFwFM
@@ -109,7 +108,7 @@ _HOME = {
     "inspect.shapley": "Background shapley_values",
     "model.family.field_aware": "FFM",
     "model.family.fm": "FM",
-    "model.family.field_matrixed": "FEFM FmFM",
+    "model.family.field_matrixed": "FmFM",
     "model.family.field_weighted": "FwFM LowRankFwFM",
     "model.family.higher_order": "HigherOrderFM",
     "rank.index": "ItemIndex",

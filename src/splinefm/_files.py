@@ -124,14 +124,14 @@ def _is_at(path: Path, known: os.stat_result) -> bool:
         return False
 
 
-def check_destination(path: Path) -> Path:
+def check_destination(path: Path, example: str = "model.sfm") -> Path:
     """Return the file to write, with links resolved; raise an error if it cannot be written."""
     try:
         target = path.resolve()
     except RuntimeError as error:  # a link to itself, before Python 3.13
         raise OSError(f"cannot save to {str(path)!r}: {error}") from error
     if target.is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / 'model.sfm')!r}")
+        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / example)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}; create it first"

@@ -552,7 +552,7 @@ def test_hashed_categories_cannot_be_exported(field, tmp_path):
 def test_bad_arguments(tmp_path):
     with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict; an estimator has one in fitted_"):
         sf.export_onnx({}, tmp_path / "model.onnx")
-    with pytest.raises(IsADirectoryError, match=r"is a folder; add a file name, such as 'model.onnx'"):
+    with pytest.raises(IsADirectoryError, match=r"is a folder; add a file name, such as '.*model.onnx'"):
         sf.export_onnx(example(), tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         sf.export_onnx(example(), tmp_path / "no" / "model.onnx")

@@ -115,7 +115,7 @@ def test_a_wrong_call_changes_nothing():
         ((Slots(start[:, 1:], slots.weight, slots.layout), y, weight, rows, rates), ValueError, "shape of the layout"),
         ((slots, y[1:], weight, rows, rates), ValueError, "a number for every row"),
         ((slots, y, weight[1:], rows, rates), ValueError, "a number for every row"),
-        ((slots, y, nan, rows, rates), ValueError, "finite and at least 0; those of a batch sum to nan"),
+        ((slots, y, nan, rows, rates), ValueError, "finite and at least 0, but a batch sums to nan"),
         ((slots, y, -weight, rows, rates), ValueError, "finite and at least 0"),
         ((slots, y, weight, rows + 1, rates), IndexError, "row index is out of range"),
         ((slots, y, weight, rows - 1, rates), IndexError, "row index is out of range"),

@@ -62,7 +62,9 @@ CALLS = {
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
     "summarize": (_core.summarize, [KNOTS, 8]),
     "cell_gains": (
-        lambda residual, fold: _core.cell_gains(CELLS, CELL_SIZES, CELL_PAIRS, residual, fold, 2, 60.0, 1),
+        lambda residual, fold: _core.cell_gains(
+            *(CELLS, CELL_SIZES, CELL_PAIRS, residual, fold), n_folds=2, shrinkage=60.0, threads=1
+        ),
         [KNOTS, np.array([0, 1, 1], np.int32)],
     ),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),
@@ -155,8 +157,8 @@ def test_offsets_outside_of_the_text_are_refused(offsets, text):
 @pytest.mark.parametrize(
     ("knots", "values", "message"),
     [
-        ([], [], "two or more"),
-        ([1.0], [1.0], "two or more"),
+        ([], [], "at least two"),
+        ([1.0], [1.0], "at least two"),
         ([0.0, 1.0], [0.0, 0.5, 1.0], "as many of each"),
         ([0.0, 0.0], [0.0, 1.0], "increase strictly"),
         ([0.0, np.nan], [0.0, 1.0], "increase strictly"),

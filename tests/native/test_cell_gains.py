@@ -51,7 +51,13 @@ def test_gains_are_those_of_the_formula(seed, sizes, n, n_folds):
     expected = [gain(pair_levels(columns, a, b), residual, fold, n_folds, 3.0) for a, b in pairs]
     for threads in (1, 3):
         found = _core.cell_gains(
-            *arrays_of(columns), np.array(pairs), residual, fold.astype(np.int32), n_folds, 3.0, threads
+            *arrays_of(columns),
+            np.array(pairs),
+            residual,
+            fold.astype(np.int32),
+            n_folds=n_folds,
+            shrinkage=3.0,
+            threads=threads,
         )
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
@@ -59,7 +65,8 @@ def test_gains_are_those_of_the_formula(seed, sizes, n, n_folds):
 def test_no_pairs_have_no_gains():
     cells, sizes = np.zeros((1, 1, 3), np.int32), np.ones((1, 1), np.int64)
     none = np.zeros((0, 2), np.int64)
-    assert len(_core.cell_gains(cells, sizes, none, np.ones(3), np.zeros(3, np.int32), 2, 1.0, 2)) == 0
+    given = cells, sizes, none, np.ones(3), np.zeros(3, np.int32)
+    assert len(_core.cell_gains(*given, n_folds=2, shrinkage=1.0, threads=2)) == 0
 
 
 RIGHT = {

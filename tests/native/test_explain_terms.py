@@ -210,7 +210,7 @@ def test_windows_outside_of_the_table_raise(data, model, what, threads):
     start[data.draw(st.integers(0, 599)), w] = data.draw(beyond)
     source = make_source(model, 4)
     terms = _core.ExplainTerms(**source, threads=threads)
-    with pytest.raises(IndexError, match="start has features that are not there"):
+    with pytest.raises(IndexError, match="start has features that do not exist"):
         ask(terms, what, start, weight, source["factors"].shape[1])
 
 

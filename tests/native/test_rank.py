@@ -11,6 +11,7 @@ from splinefm._core import TOGETHER, IdTable, TopK
 from support import examples
 
 NOTHING, ALL = np.zeros(0, np.uint8), np.zeros(0, np.int32)
+ANY = {"keep": NOTHING, "codes": ALL, "wanted": NOTHING}  # no filter
 TYPES = {"float32": np.float32, "float16": np.uint16, "int8": np.int8}
 
 
@@ -60,7 +61,9 @@ def test_the_best_are_those_of_a_sort(data):
     passing &= np.isin(np.arange(n_rows) // size, visit)
     k, threads = data.draw(st.integers(1, n_rows)), data.draw(st.integers(1, 3))
     capacity = k + data.draw(st.integers(2, n_rows))
-    found = items.search(queries, constants, k, capacity, visit, keep, codes, wanted, threads)
+    found = items.search(
+        queries, constants, k=k, capacity=capacity, visit=visit, keep=keep, codes=codes, wanted=wanted, threads=threads
+    )
     for query, constant, (scores, rows) in zip(queries, constants, found, strict=True):
         every = np.where(passing, vectors @ query + (offsets + constant), -np.inf)
         assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == expected(every, k)
@@ -86,7 +89,9 @@ def test_sums_of_effects_are_those_of_the_formula(data):
     k = data.draw(st.integers(1, n_rows))
     constants = np.zeros(n, np.float32)
     visit = np.arange(-(-n_rows // size))
-    found = items.search(effects, constants, k, k + data.draw(st.integers(2, 99)), visit, NOTHING, ALL, NOTHING, 2)
+    found = items.search(
+        effects, constants, k=k, capacity=k + data.draw(st.integers(2, 99)), visit=visit, **ANY, threads=2
+    )
     for q, (scores, rows) in enumerate(found):
         every = offsets[:n_rows].copy()
         for w, (begin, last, width, at) in enumerate(windows):
@@ -104,7 +109,13 @@ def test_all_halves_are_those_of_numpy():
     n = len(bits)
     items = TopK.vectors(bits.reshape(1, 1, n), np.zeros(0, np.float32), np.zeros(n, np.float32), n)
     ((scores, rows),) = items.search(
-        np.ones((1, 1), np.float32), np.zeros(1, np.float32), n, 2 * n, np.zeros(1, np.int64), NOTHING, ALL, NOTHING, 1
+        np.ones((1, 1), np.float32),
+        np.zeros(1, np.float32),
+        k=n,
+        capacity=2 * n,
+        visit=np.zeros(1, np.int64),
+        **ANY,
+        threads=1,
     )
     np.testing.assert_array_equal(scores[np.argsort(rows)], bits.view(np.float16).astype(np.float32))
 
@@ -118,13 +129,11 @@ def test_more_equal_scores_than_there_is_room():
             found = items.search(
                 np.ones((queries, 1), np.float32),
                 np.zeros(queries, np.float32),
-                5,
-                20,
-                np.arange(50),
-                NOTHING,
-                ALL,
-                NOTHING,
-                2,
+                k=5,
+                capacity=20,
+                visit=np.arange(50),
+                **ANY,
+                threads=2,
             )
             for scores, rows in found:
                 assert (scores == value).all() and sorted(rows.tolist()) == list(range(n))
@@ -257,9 +266,9 @@ def test_arrays_that_do_not_fit_raise(data, case):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n_rows", 192, "all rows|panels for so many"),
+        ("n_rows", 192, "all rows"),
         ("n_rows", 65, "multiple of 64"),
-        ("offsets", np.zeros(127, np.float32), "offsets must be those of all rows"),
+        ("offsets", np.zeros(127, np.float32), "offsets must have an entry for every row"),
         ("k", 0, "k must be from 1"),
         ("k", 129, "k must be from 1"),
         ("capacity", 4, r"capacity must be larger than k \+ 1"),

@@ -142,8 +142,8 @@ class TestFields:
         [
             ({"first": -1}, "first must be"),
             ({"first": 2**31 - 2}, "first must be"),
-            ({"sizes": np.array([[1]])}, "sizes must be those of windows"),
-            ({"sizes": np.array([[2**40]])}, "sizes must be those of windows"),
+            ({"sizes": np.array([[1]])}, "sizes must be at least those"),
+            ({"sizes": np.array([[2**40]])}, "sizes must be at least those"),
             ({"sizes": np.array([[3], [3]])}, "a row for every window"),
             ({"sizes": np.zeros((1, 0), np.int64)}, "a row for every window"),
             ({"sizes": np.array([[3, 3]])}, "a column for every number"),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_REMARKS, SHOWN_SETTINGS = 5, 5
 
-ModelName = Literal["ffm", "fm", "fwfm", "fmfm", "fefm", "low-rank-fwfm", "higher-order-fm"]
+ModelName = Literal["ffm", "fm", "fwfm", "fmfm", "low-rank-fwfm", "higher-order-fm"]
 LossName = Literal["auto", "logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 _LOSS_OF_PARAMETER = {"quantile": "quantile", "power": "tweedie", "delta": "huber"}
 

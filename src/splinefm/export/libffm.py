@@ -93,7 +93,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     """
     _check(fitted, raw)
     check_choice("format", format, ("text", "binary"))
-    target = _check_path(path)
+    target = check_destination(Path(path), "model.ffm")
     beside = check_destination(_beside(target))
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
@@ -136,7 +136,7 @@ def export_libffm_rows(
     """
     _check(fitted, raw=True)
     schema = fitted.encoder.schema
-    destination = _check_path(path)
+    destination = check_destination(Path(path), "rows.txt")
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names, target)
     if target is not None and target not in source.names:
@@ -371,12 +371,6 @@ def _check(fitted: Fitted, raw: bool) -> None:
 
 def _onnx() -> str:
     return for_reader("sf.export_onnx", "--to onnx")
-
-
-def _check_path(path: str | os.PathLike[str]) -> Path:
-    if Path(path).is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as 'model.ffm'")
-    return check_destination(Path(path))
 
 
 def _beside(path: Path) -> Path:

@@ -189,7 +189,7 @@ def fit_model(
         and 1; for softmax, two or more labels: text, integers or booleans.
     schema : Schema, optional
         The fields; inferred from the table by default.
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM, optional
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, the search chooses one: see `effort` of `Training`. It begins with FwFM(k=16, third=16), or with
         FM(k=16) for more than 256 fields, which are the defaults where nothing is searched.
     loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss

@@ -200,7 +200,7 @@ def settings_of(fitted: Fitted) -> dict[str, Any]:
 
 
 _MODEL = """\
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM, optional
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
 """
 _SETTINGS = """\

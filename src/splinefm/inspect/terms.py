@@ -273,17 +273,17 @@ class UnitVectors:
         self.size = (layout.n_units, factors.shape[1])
         nothing = np.zeros(layout.n_units * factors.shape[1], np.float32)
         self._terms = ExplainTerms(
-            "fm",  # with a field for every unit, the vectors of fields are the vectors of units
-            factors.shape[1],
-            layout.weight_ptr,
-            layout.window_unit,
-            np.arange(layout.n_units, dtype=np.int32),
-            factors,
-            _plain(params["linear"], np.float32),
-            np.zeros(0, np.float32),
-            nothing,
-            nothing,
-            threads,
+            model="fm",  # with a field for every unit, the vectors of fields are the vectors of units
+            k=factors.shape[1],
+            weight_ptr=layout.weight_ptr,
+            window_unit=layout.window_unit,
+            unit_field=np.arange(layout.n_units, dtype=np.int32),
+            factors=factors,
+            linear=_plain(params["linear"], np.float32),
+            between=np.zeros(0, np.float32),
+            center=nothing,
+            slope=nothing,
+            threads=threads,
         )
 
     def __call__(self, slots: Slots) -> Float32Array:
@@ -306,17 +306,17 @@ def _terms(
         check_memory(8 * between.size * between.shape[2], f"explaining {model}", "use a model of fewer members")
         kind, between = "fmfm", between[..., None] * np.eye(between.shape[2], dtype=np.float32)
     return ExplainTerms(
-        kind,
-        model.part_size(n_fields),
-        layout.weight_ptr,
-        layout.window_unit,
-        layout.unit_field,
-        _plain(params["factors"], np.float32),
-        _plain(params["linear"], np.float32),
-        _plain(between, np.float32).reshape(-1),
-        _plain(center, np.float32).reshape(-1),
-        _plain(slope, np.float32).reshape(-1),
-        count_threads(threads),
+        model=kind,
+        k=model.part_size(n_fields),
+        weight_ptr=layout.weight_ptr,
+        window_unit=layout.window_unit,
+        unit_field=layout.unit_field,
+        factors=_plain(params["factors"], np.float32),
+        linear=_plain(params["linear"], np.float32),
+        between=_plain(between, np.float32).reshape(-1),
+        center=_plain(center, np.float32).reshape(-1),
+        slope=_plain(slope, np.float32).reshape(-1),
+        threads=count_threads(threads),
     )
 
 

@@ -45,7 +45,7 @@ class CpuEngine(Engine):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
         Layout of the slots to train on.
@@ -157,13 +157,11 @@ class CpuEngine(Engine):
         return _core.Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
-        """Change the penalties; the groups of features stay."""
         self.penalty = penalty
         self.core.set_penalty(**penalty._asdict())
 
     @property
     def n_steps(self) -> int:
-        """Steps so far."""
         return self.core.n_steps
 
     @property
@@ -186,7 +184,6 @@ class CpuEngine(Engine):
         return OptimizerState(m, v, average, state.last)
 
     def restore(self, state: Mapping[str, OptimizerState], n_steps: int) -> None:
-        """Continue from the `state` of an engine of the same model and layout after `n_steps` steps."""
         states = self._make_states(self._padded)
         for name, own in states.items():
             padded = self._padded[name]
@@ -224,10 +221,6 @@ class CpuEngine(Engine):
         learning_rates: FloatArray,
         batch_size: int | None = None,
     ) -> FloatArray:
-        """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
-
-        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
-        """
         return self.core.steps(
             np.ascontiguousarray(slots.start, np.int32),
             np.ascontiguousarray(slots.weight, np.float32),
@@ -239,16 +232,13 @@ class CpuEngine(Engine):
         )
 
     def shift_bias(self, shift: FloatArray) -> None:
-        """Add to the bias, or to that of each output; the optimizer state stays."""
         bias = self._padded["bias"]  # which the loops read
         bias += shift.reshape(bias.shape).astype(np.float32)
 
     def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
-        """Scores of all rows with the current parameters."""
         return self._score(self._padded, self._copies, slots, threads or self.threads)
 
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
-        """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
         pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
         padded = self._pad(init_params(self.model, layout, rng, n_outputs=self.n_outputs))
@@ -294,7 +284,6 @@ class CpuEngine(Engine):
         return scores if self.n_outputs == 1 else np.ascontiguousarray(scores.reshape(self.n_outputs, -1).T)
 
     def params(self, averaged: bool = False) -> Params:
-        """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
         values = {name: np.array(array) for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.n_steps:
             # A feature does not change while it is inactive, and its average approaches it.

@@ -94,7 +94,7 @@ class BatchScorer:
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     params : dict of arrays
         Its parameters; they must not change while the scorer is in use. With parameters of several outputs, the

@@ -22,14 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray, IndexArray, Int32Array
-
-IndexArray: TypeAlias = IndexArray
 
 
 class Block(NamedTuple):
@@ -101,15 +99,12 @@ class SumTowers:
         return np.asarray(P.sum(axis=1))
 
     def item_columns(self, field: int) -> IndexArray:
-        """All of them."""
         return np.arange(self._k)
 
     def context_blocks(self) -> list[Block]:
-        """All with the weight 1."""
         return [Block(0, e, 0, self._k) for e in range(self._n_context)]
 
     def item_blocks(self) -> list[list[Block]]:
-        """The same for every field."""
         return [[Block(0, 0, 0, self._k)]] * self._n_items
 
 
@@ -132,7 +127,6 @@ class WeightTowers:
         return _flat(S if weights is None else weights.T @ S)
 
     def item_columns(self, field: int) -> IndexArray:
-        """All of them."""
         return np.arange(self._k)
 
     def context_blocks(self) -> list[Block]:
@@ -180,7 +174,6 @@ class MatrixTowers:
         return flat if matrix is None else np.asarray(flat @ matrix)
 
     def item_columns(self, field: int) -> IndexArray:
-        """Those that do not pad the field's vectors."""
         return np.arange(self._size_of[field])
 
     def context_blocks(self) -> list[Block]:
@@ -192,7 +185,6 @@ class MatrixTowers:
         return [Block(0, e, 0, n, self._B[a:b]) for e, (a, b) in enumerate(pairwise(ends))]
 
     def item_blocks(self) -> list[list[Block]]:
-        """M_fe times the context's vectors, for each field f."""
         ends = pairwise(np.cumsum([0, *self._item_sizes]).tolist())
         if self._A is None:
             return [[Block(0, 0, a, b - a)] for a, b in ends]
@@ -215,7 +207,6 @@ class PartTowers:
         return _flat(parts if is_item else parts.transpose(0, 2, 1, 3))
 
     def item_columns(self, field: int) -> IndexArray:
-        """The parts that are meant for the fields of a context."""
         return (np.unique(self._context)[:, None] * self._k + np.arange(self._k)).ravel().astype(np.intp)
 
     def context_blocks(self) -> list[Block]:
@@ -253,7 +244,6 @@ class ProductTowers:
         return [(max(1, self._least - a), self._order - a) for a in range(1, self._most + 1)]
 
     def item_columns(self, field: int) -> IndexArray:
-        """All of them."""
         return np.arange(self._k)
 
     def context_blocks(self) -> list[Block]:
@@ -263,7 +253,6 @@ class ProductTowers:
         return [Block(i * k, first + b, 0, k, weight) for i, (a, last) in enumerate(ends) for b in range(a, last + 1)]
 
     def item_blocks(self) -> list[list[Block]]:
-        """The same for every field."""
         return [[Block(0, 0, 0, self._most * self._k)]] * self._n_items
 
 
@@ -275,23 +264,19 @@ class JoinedTowers:
         self.products = max(first.products, second.products)
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
-        """Those of the first, then those of the second."""
         parts = self._first.vectors(P[:, :, : self._k], is_item), self._second.vectors(P[:, :, self._k :], is_item)
         return np.concatenate(parts, axis=1)
 
     def item_columns(self, field: int) -> IndexArray:
-        """Those of both."""
         return np.concatenate([self._first.item_columns(field), self._k + self._second.item_columns(field)])
 
     def context_blocks(self) -> list[Block]:
-        """Those of the first, and those of the second behind them."""
         k, length = self._k, self._length
         second = self._second.context_blocks()
         moved = (block._replace(to=block.to + length, column=block.column + k) for block in second)
         return [*self._first.context_blocks(), *moved]
 
     def item_blocks(self) -> list[list[Block]]:
-        """For each field those of both."""
         joined = []
         for first, second in zip(self._first.item_blocks(), self._second.item_blocks(), strict=True):
             moved = (block._replace(to=block.to + self._k, column=block.column + self._length) for block in second)

@@ -112,7 +112,6 @@ def model_settings(model: AnyModel, padding: Padding) -> ModelSettings:
         third=eights(padding.third),
         members=model.members,
         order=0 if model.pairwise else model.order,
-        symmetric=model.symmetric,
     )
 
 

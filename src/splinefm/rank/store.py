@@ -279,7 +279,9 @@ class Store:
         results: list[tuple[Float32Array, Positions]] = []
         for at in range(0, len(queries), step):
             requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
-            results += kernel.search(requests, part, k, capacity, panels, *filter, threads)
+            results += kernel.search(
+                requests, part, k=k, capacity=capacity, visit=panels, **filter._asdict(), threads=threads
+            )
         return results
 
     def _candidate_capacity(self, k: int) -> int:

@@ -184,7 +184,12 @@ def explained(
     values, fold, every = np.ascontiguousarray(residual, np.float64), folds.of_row, count_threads(threads)
     at_once = max(every, WORK_AT_ONCE // max(1, len(values)))  # Ctrl-C is noticed in between
     found = [
-        cell_gains(cells, sizes, np.array(some, np.int64), values, fold, folds.n, SHRINKAGE, every)
+        cell_gains(
+            *(cells, sizes, np.array(some, np.int64), values, fold),
+            n_folds=folds.n,
+            shrinkage=SHRINKAGE,
+            threads=every,
+        )
         for some in (pairs[at : at + at_once] for at in range(0, len(pairs), at_once))
     ]
     return np.concatenate(found)

@@ -27,7 +27,7 @@ class Setting:
     ----------
     schema : Schema
         The fields, with their bases and crosses.
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     training : Training
         The settings of training. What it leaves open follows from the number of rows.

@@ -40,7 +40,7 @@ class Fitted:
     ----------
     encoder : Encoder
         Turns tables into slots.
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The formula of the score.
     params : dict of arrays
         The parameters of the model; do not modify them.

@@ -360,7 +360,7 @@ def train(
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     chunks : Chunks
         The table.

@@ -179,7 +179,7 @@ class Experiment:
     ----------
     task : Task
         What to fit, and to what.
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM, optional
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         The model of the estimator. By default, the search of a fit chooses one, or it is `default_model`.
     metric : str
         See `Metric`.

@@ -85,9 +85,7 @@ def export_onnx(
     True
     """
     check_export(fitted, integers)
-    if Path(path).is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as 'model.onnx'")
-    target = check_destination(Path(path))
+    target = check_destination(Path(path), "model.onnx")
     from splinefm.export.onnx.graph import Graph
 
     names = fitted.encoder.schema.columns

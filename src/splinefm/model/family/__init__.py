@@ -14,7 +14,6 @@ from splinefm.model.family.contract import Model as Model
 from splinefm.model.family.contract import Params as Params
 from splinefm.model.family.contract import through as through
 from splinefm.model.family.field_aware import FFM as FFM
-from splinefm.model.family.field_matrixed import FEFM as FEFM
 from splinefm.model.family.field_matrixed import FmFM as FmFM
 from splinefm.model.family.field_weighted import FwFM as FwFM
 from splinefm.model.family.field_weighted import LowRankFwFM as LowRankFwFM
@@ -34,5 +33,5 @@ from splinefm.model.family.parameters import pace_of as pace_of
 from splinefm.model.family.parameters import param_shapes as param_shapes
 from splinefm.model.family.parameters import params_of as params_of
 
-AnyModel = FM | FwFM | LowRankFwFM | FmFM | FEFM | FFM | HigherOrderFM
-MODELS = (FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM, HigherOrderFM)
+AnyModel = FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM
+MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)

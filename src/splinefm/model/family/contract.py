@@ -72,10 +72,6 @@ class Model(Protocol):
     def parts(self) -> int:
         """Parts of equal length of the first `width` - `third` coordinates that have weights of their own."""
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether the matrices between fields are symmetric, and training keeps them so."""
-
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
 
@@ -139,8 +135,6 @@ class WithSettings:
     (LowRankFwFM(k=8, rank=2), LowRankFwFM(k=8, rank=3))
     """
 
-    symmetric: ClassVar[bool] = False
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; `deep` is for scikit-learn and has no effect."""
         return {item.name: getattr(self, item.name) for item in _fields(self)}
@@ -175,7 +169,6 @@ class OnlyPairs:
 
     @property
     def pair_model(self) -> Any:
-        """The model itself."""
         return self
 
 
@@ -185,19 +178,15 @@ class OneVector(WithSettings):
     k: int
 
     def width(self, n_fields: int) -> int:
-        """k."""
         return self.k
 
     def part_size(self, n_fields: int) -> int:
-        """k."""
         return self.k
 
     def columns(self, e: int) -> slice:
-        """All of them."""
         return slice(0, self.k)
 
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
-        """k for every field."""
         return (self.k,) * n_fields
 
 
@@ -205,19 +194,15 @@ class NoWeights:
     """Models with nothing to learn between two fields: M_fe = I."""
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """None."""
         return {}
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
-        """None."""
         return {}
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """One, for every pair."""
         return np.ones(np.broadcast_shapes(np.shape(f), np.shape(e)))
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
-        """Ones."""
         return np.ones((n_fields, n_fields), dtype)
 
 

@@ -39,11 +39,9 @@ class FFM(OnlyPairs, NoWeights, WithSettings):
         check_size("k", self.k)
 
     def width(self, n_fields: int) -> int:
-        """k for each field."""
         return self.k * n_fields
 
     def part_size(self, n_fields: int) -> int:
-        """k."""
         return self.k
 
     def columns(self, e: int) -> slice:
@@ -51,7 +49,6 @@ class FFM(OnlyPairs, NoWeights, WithSettings):
         return slice(e * self.k, (e + 1) * self.k)
 
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
-        """The width for every field."""
         return (self.width(n_fields),) * n_fields
 
     def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:

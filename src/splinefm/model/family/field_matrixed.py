@@ -1,4 +1,4 @@
-"""The models with a matrix between every two fields: a full one (FmFM), or a symmetric one (FEFM)."""
+"""The model with a matrix between every two fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class FmFM(OnlyPairs, WithSettings):
         object.__setattr__(self, "k", tuple(map(int, sizes)) if given is not sizes[0] else int(given))
 
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
-        """k of each field."""
         sizes = self.k if isinstance(self.k, tuple) else (self.k,) * n_fields
         if len(sizes) != n_fields:
             raise ValueError(f"FmFM: k has {len(sizes)} entries, the schema has {n_fields} fields")
@@ -53,11 +52,9 @@ class FmFM(OnlyPairs, WithSettings):
         return max(self.vector_sizes(n_fields))
 
     def part_size(self, n_fields: int) -> int:
-        """All coordinates."""
         return self.width(n_fields)
 
     def columns(self, e: int) -> slice:
-        """All of them."""
         return slice(None)
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
@@ -74,21 +71,18 @@ class FmFM(OnlyPairs, WithSettings):
                 matrices[f, e, :k, :k_other] = np.eye(k, k_other)
         return {"field_matrices": matrices}
 
-    def _matrices(self, params: Params) -> Array:
-        return params["field_matrices"]
-
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
         """M_fe for f ≤ e, and M_ef' otherwise."""
-        return np.asarray(_mirrored(self._matrices(params), f, e), np.float64)
+        return np.asarray(_mirrored(params["field_matrices"], f, e), np.float64)
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
         """The matrices above the diagonal, mirrored."""
         f = np.arange(n_fields)
-        return np.asarray(_mirrored(self._matrices(params), f[:, None], f), dtype)
+        return np.asarray(_mirrored(params["field_matrices"], f[:, None], f), dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:
         """Σ_{u<v} p_u' M_{f(u) f(v)} p_v."""
-        matrices = above_diagonal(self._matrices(params), unit_field)
+        matrices = above_diagonal(params["field_matrices"], unit_field)
         return np.asarray(np.einsum("nui,uvij,nvj->n", P, matrices, P, optimize=True))
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: Int32Array, f: int) -> FloatArray:
@@ -119,39 +113,6 @@ class FmFM(OnlyPairs, WithSettings):
                     matrices[f, e, i * k : (i + 1) * k, i * other : (i + 1) * other] = block
         model = replace(self, k=tuple(n * k for k in sizes) if isinstance(self.k, tuple) else n * self.k)
         return model, {"factors": factors, "field_matrices": matrices}
-
-
-@dataclass(frozen=True)
-class FEFM(FmFM):
-    """Field-embedded factorization machine: M_fe is a symmetric matrix.
-
-    It has half the parameters of an FmFM between two fields, and vectors of one length. Its loops are those of an FmFM;
-    training keeps the matrices symmetric.
-
-    Parameters
-    ----------
-    k : int
-        Length of the vectors.
-
-    Examples
-    --------
-    >>> M = np.zeros((2, 2, 2, 2), np.float32)
-    >>> M[0, 1] = [[1.0, 2.0], [2.0, 0.0]]
-    >>> P = np.array([[[1.0, 0.0], [0.0, 3.0]]])
-    >>> FEFM(k=2).interaction(P, {"field_matrices": M}, np.array([0, 1], np.int32))
-    array([6.])
-    """
-
-    k: int = 8
-    symmetric: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_size("k", self.k)
-
-    def _matrices(self, params: Params) -> Array:
-        """½ (W + W'): a parameter is symmetric already, unless a test moves one number of it."""
-        W = params["field_matrices"]
-        return np.asarray((W + np.swapaxes(W, -1, -2)) / 2)
 
 
 def _mirrored(matrices: Array, f: Any, e: Any) -> Array:

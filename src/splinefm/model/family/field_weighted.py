@@ -63,35 +63,28 @@ class FwFM(OneVector):
 
     @property
     def parts(self) -> int:
-        """One for each member."""
         return self.members
 
     @property
     def order(self) -> int:
-        """3 with vectors for products of three, else 2."""
         return 3 if self.third else 2
 
     @property
     def pairwise(self) -> bool:
-        """Whether there are no vectors for products of three."""
         return not self.third
 
     @property
     def product_columns(self) -> slice:
-        """The last `third` coordinates."""
         return slice(self.k, self.k + self.third)
 
     @property
     def pair_model(self) -> FwFM:
-        """The model without vectors for products of three."""
         return replace(self, third=0) if self.third else self
 
     def width(self, n_fields: int) -> int:
-        """k + third."""
         return self.k + self.third
 
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
-        """k + third for every field."""
         return (self.width(n_fields),) * n_fields
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
@@ -100,7 +93,6 @@ class FwFM(OneVector):
         return {"field_weights": shape if self.members == 1 else (self.members, *shape)}
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
-        """All ones: training starts from an FM."""
         # DIFFERS: the authors' code draws the weights from N(0, 1).
         return {"field_weights": np.ones(self.field_shapes(n_fields)["field_weights"], np.float32)}
 
@@ -175,7 +167,6 @@ class LowRankFwFM(OnlyPairs, OneVector):
         check_size("rank", self.rank)
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """U and d."""
         return {"field_factors": (self.rank, n_fields), "field_scales": (self.rank,)}
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:

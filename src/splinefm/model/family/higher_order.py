@@ -65,12 +65,10 @@ class HigherOrderFM(NoWeights, OneVector):
 
     @property
     def product_columns(self) -> slice:
-        """All of them, which meet in pairs as well."""
         return slice(0, self.k)
 
     @property
     def product_weight(self) -> float:
-        """The share of a member."""
         return 1.0 / self.members
 
     @property
@@ -79,11 +77,9 @@ class HigherOrderFM(NoWeights, OneVector):
         return FM(self.k) if self.members == 1 else replace(self, order=2)
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """The share of a member, for every pair."""
         return super().between(params, f, e) / self.members
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> Array:
-        """The same."""
         return np.asarray(super().between_all(params, n_fields, dtype) / self.members, dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: Int32Array) -> FloatArray:

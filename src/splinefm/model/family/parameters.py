@@ -141,9 +141,7 @@ def mean_model(model: AnyModel, members: Sequence[Params], layout: SlotLayout) -
     if len(members) == 1:
         return model, members[0]
     if members[0]["bias"].ndim == 2:  # several outputs, each the mean of its own
-        n_outputs = len(members[0]["bias"])
-        own = [[{name: values[c] for name, values in params.items()} for params in members] for c in range(n_outputs)]
-        means = [mean_model(model, params, layout) for params in own]
+        means = [mean_model(model, own, layout) for own in zip(*map(each_output, members), strict=True)]
         return means[0][0], {name: np.stack([params[name] for _, params in means]) for name in means[0][1]}
     whole, params = model.mean(members, layout)
     for name in ("bias", "linear"):

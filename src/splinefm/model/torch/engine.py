@@ -159,7 +159,7 @@ def total_weights(sample_weight: FloatArray, batch_size: int) -> FloatArray:
     totals: FloatArray = np.add.reduceat(sample_weight, np.arange(0, n, batch_size)) if n else np.zeros(0)
     for total in totals:
         if not 0.0 <= total < math.inf:
-            raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
+            raise ValueError(f"sample weights must be finite and at least 0, but a batch sums to {total}")
     return totals
 
 
@@ -180,7 +180,7 @@ class TorchEngine(Engine):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
         Layout of the slots to train on.
@@ -256,18 +256,15 @@ class TorchEngine(Engine):
         self.set_penalty(make_penalty(layout, groups))
 
     def set_penalty(self, penalty: Penalty) -> None:
-        """Change the penalties; the groups of features stay."""
         self.penalty = penalty
         self._penalties = Penalties(penalty, self.width + 1, self.model.third, self.device)
 
     @property
     def n_steps(self) -> int:
-        """Steps so far."""
         return self._n_steps
 
     @property
     def rows_at_once(self) -> int:
-        """Rows per call of `steps`."""
         return max(1, min(NUMBERS_AT_ONCE // self._numbers, MAX_AT_ONCE))
 
     @property
@@ -277,7 +274,6 @@ class TorchEngine(Engine):
 
     @property
     def values(self) -> Params:
-        """Copies of the current parameters."""
         return self._arrays(self._table, self._dense)
 
     @property
@@ -329,10 +325,6 @@ class TorchEngine(Engine):
         learning_rates: FloatArray,
         batch_size: int | None = None,
     ) -> FloatArray:
-        """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
-
-        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
-        """
         size = self.batch_size if batch_size is None else batch_size
         if not 1 <= size <= self.batch_size:
             raise ValueError(
@@ -428,7 +420,6 @@ class TorchEngine(Engine):
         return with_threads(threads) if self.device.type == "cpu" else nullcontext()
 
     def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
-        """Scores of all rows with the current parameters."""
         check_slots(self.layout, slots, slice(None))
         n, parts = max(1, BLOCK_NUMBERS // self._numbers), []
         with torch.no_grad(), self._threads(threads or self.threads):
@@ -441,7 +432,6 @@ class TorchEngine(Engine):
         return np.ascontiguousarray(torch.cat(parts).numpy())
 
     def shift_bias(self, shift: FloatArray) -> None:
-        """Add to the bias, or to that of each output; the optimizer state stays."""
         bias = self._dense["bias"]
         bias += on_device(shift.reshape(tuple(bias.shape)), torch.float32, self.device)
 
@@ -450,7 +440,6 @@ class TorchEngine(Engine):
         return predict_scores(self.model, params, slots, self.threads)
 
     def params(self, averaged: bool = False) -> Params:
-        """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
         table, average = self._table, self._moments.average
         if averaged and average is not None and self._n_steps:
             # A feature does not change while it is inactive, and its average approaches it.
@@ -460,7 +449,6 @@ class TorchEngine(Engine):
         return self._arrays(table, self._dense)
 
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
-        """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
         pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
         at = on_device(kept, torch.int64, self.device)

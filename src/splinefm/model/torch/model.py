@@ -99,7 +99,7 @@ def unit_scores(model: AnyModel, units: Tensor, linear: Tensor, between: Between
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     units : tensor of shape (n, units, width)
         The unit vectors of each row.
@@ -147,10 +147,7 @@ def _low_rank(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> T
 
 def _fmfm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
     """Σ_{u<v} p_u' M_uv p_v: with all unit vectors end to end, one product of matrices."""
-    matrices = between["field_matrices"]
-    if model.symmetric:  # its gradient is symmetric, too
-        matrices = 0.5 * (matrices + matrices.transpose(2, 3))
-    matrices = matrices[fields[:, None], fields] * _above(fields, P)[:, :, None, None]
+    matrices = between["field_matrices"][fields[:, None], fields] * _above(fields, P)[:, :, None, None]
     size = P.shape[1] * P.shape[2]
     flat, M = P.reshape(len(P), size), matrices.transpose(1, 2).reshape(size, size)
     return ((flat @ M) * flat).sum(1)
@@ -212,7 +209,7 @@ class TorchModel(torch.nn.Module):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FEFM, FFM or HigherOrderFM
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
         Layout of the slots.
