@@ -37,6 +37,20 @@ class TestRank:
         assert answer.status == 200, answer.body
         assert (answer.json["ids"], answer.json["scores"]) == (ids.tolist(), scores.tolist())
 
+    @pytest.mark.parametrize("n", [1, 30])
+    def test_several_contexts_are_ranked_one_by_one(self, server, index, n):
+        contexts = [CONTEXT | {"recency": float(i)} for i in range(n)]
+        answer = server.ask("POST", "/v1/rank", {"contexts": contexts, "k": 2, "excluded": [40]})
+        assert answer.status == 200, answer.body
+        for i, found in enumerate(answer.json["rankings"]):
+            ids, scores = index.top_k(contexts[i], 2, excluded=[40])
+            assert (found["ids"], found["scores"]) == (ids.tolist(), scores.tolist())
+            assert found["id"] == f"{answer.json['id']}.{i}"
+        bad = [*contexts, {"recency": 1.0}]
+        assert server.ask("POST", "/v1/rank", {"contexts": bad}).json["errors"][0]["row"] == n
+        for body, status in (({"contexts": []}, 422), ({}, 422), ({"contexts": contexts * 1001}, 413)):
+            assert server.ask("POST", "/v1/rank", body).status == status
+
     @pytest.mark.parametrize(
         ("body", "words"),
         [

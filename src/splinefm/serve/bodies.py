@@ -28,9 +28,10 @@ class ExplainBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RankBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A context, and which items may be found."""
+    """A context, or several, and which items may be found."""
 
-    context: Row
+    context: Row | None = None
+    contexts: list[Row] | None = None
     k: int = 10
     allowed: list[int | str] | None = None
     excluded: list[int | str] | None = None

@@ -163,10 +163,10 @@ def description(service: ScoringService) -> dict[str, Any]:
 _IDS = {"type": ["array", "null"], "items": {"type": ["integer", "string"]}}
 _RANK = {
     "type": "object",
-    "required": ["context"],
     "additionalProperties": False,
     "properties": {
         "context": {"type": "object"},
+        "contexts": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1000},
         "k": {"type": "integer", "minimum": 1, "maximum": 10_000},
         "allowed": _IDS,
         "excluded": _IDS,
