@@ -33,7 +33,7 @@ from tables import load
 
 import splinefm as sf
 from splinefm.explore.fields import Origin
-from splinefm.explore.making import Explorer
+from splinefm.explore.explorer import Explorer
 from splinefm.explore.payload import make_payload
 
 ROWS, CRITEO_ROWS = 5000, 300_000

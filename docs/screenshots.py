@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import splinefm as sf
-from splinefm.explore.making import ExploreRequest, make_explorer
+from splinefm.explore.explorer import ExploreRequest, make_explorer
 from splinefm.train.progress import SILENT
 
 IMAGES = Path(__file__).parent / "images"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import splinefm as sf
 from splinefm.explore.fields import Origin
-from splinefm.explore.making import Explorer
+from splinefm.explore.explorer import Explorer
 from splinefm.explore.payload import Items, make_payload
 from splinefm.explore.server import ExploreServer
 from splinefm.train.results import SearchEntry

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 import splinefm as sf
-from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, number
+from splinefm.inspect.axes import BARS, RawAxis, Scale, choose_scale, tick_text
 from splinefm.inspect.curves import Bars, Curve, Surface
 from splinefm.inspect.importance import Importance
 from splinefm.inspect.survey import Z90, calibration_bins
@@ -380,8 +380,8 @@ def test_values_beyond_the_range_are_counted_at_its_ends():
 
 @given(st.floats(-1e15, 1e15))
 def test_numbers_on_axes_are_short_and_right(value):
-    text = number(value).replace("−", "-").replace("k", "e3").replace("M", "e6")
-    assert float(text) == pytest.approx(value, rel=1e-5) and len(number(value)) <= 13
+    text = tick_text(value).replace("−", "-").replace("k", "e3").replace("M", "e6")
+    assert float(text) == pytest.approx(value, rel=1e-5) and len(tick_text(value)) <= 13
 
 
 @given(st.text(max_size=60))

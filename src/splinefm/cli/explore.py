@@ -11,7 +11,7 @@ from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from splinefm.explore.making import ExploreRequest
+    from splinefm.explore.explorer import ExploreRequest
 
 Out = Annotated[
     Path | None,
@@ -57,7 +57,7 @@ def explore(
     The model runs in the page, which loads nothing from elsewhere. The server listens on this machine alone, at an
     address with a random token, until Ctrl+C. With --out, the page is a file to send around.
     """
-    from splinefm.explore.making import ExploreRequest
+    from splinefm.explore.explorer import ExploreRequest
 
     if index is not None and items is not None:
         raise typer.BadParameter("give an index or the items themselves, not both", param_hint="--items")
@@ -74,7 +74,7 @@ def _write(request: ExploreRequest, out: Path, quiet: bool) -> dict[str, Any]:
     """Write the page as one file; returns its path and size."""
     from splinefm._files import check_destination, check_writable, replacing
     from splinefm.encode.tables.open import refuse_overwriting
-    from splinefm.explore.making import make_explorer
+    from splinefm.explore.explorer import make_explorer
     from splinefm.train.progress import make_progress
 
     refuse_overwriting(out, request.model, request.data)
@@ -92,7 +92,7 @@ def _serve(request: ExploreRequest, port: int, browser: bool, quiet: bool, as_js
     """Serve the page until Ctrl+C."""
     import webbrowser
 
-    from splinefm.explore.making import make_explorer
+    from splinefm.explore.explorer import make_explorer
     from splinefm.explore.server import ExploreServer
     from splinefm.train.progress import make_progress
 

@@ -15,7 +15,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema, Single, Sources
 from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.inspect.values import BAR, Value, category_counts, no_category, value_text, vocabulary_names
+from splinefm.inspect.values import LIST_SEPARATOR, Value, category_counts, no_category, value_text, vocabulary_names
 from splinefm.train.fitted import Fitted
 
 MAX_EACH, MAX_SEGMENTS = 12, 24
@@ -114,7 +114,7 @@ def _value(option: str, item: Single, text: str, remarks: list[str]) -> Value:
         )
     if isinstance(item, Categorical):
         return _category(option, item, text, remarks)
-    elements = [part.strip() for part in text.split(item.separator or BAR) if part.strip()]
+    elements = [part.strip() for part in text.split(item.separator or LIST_SEPARATOR) if part.strip()]
     return [_category(option, item, element, remarks) for element in elements]
 
 

@@ -148,9 +148,9 @@ class ViewResult:
 
     def values(self, name: str) -> FloatArray | None:
         """The values of a numerical column in the sample."""
-        from splinefm.inspect.values import column_values
+        from splinefm.inspect.values import numerical_values
 
-        return None if self.sample is None else column_values(self.fitted, self.sample, name)
+        return None if self.sample is None else numerical_values(self.fitted, self.sample, name)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain lists, dicts, strings and numbers."""

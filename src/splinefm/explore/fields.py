@@ -21,7 +21,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.transform import transform_pieces
 from splinefm.explore.arrays import Buffers, KeptFeatures, json_number
 from splinefm.inspect.axes import axis_format
-from splinefm.inspect.values import effect_unit
+from splinefm.inspect.values import effect_unit, score_text
 from splinefm.store.description import describe_search, predicted_thing
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
@@ -29,12 +29,6 @@ from splinefm.train.losses import Loss
 # What the page says about a model: titles, units, and the shapes of transforms and bases.
 
 _POINTS, _MAX_FUNCTIONS, _MAX_SETTINGS = 257, 64, 20
-_SCORES = {
-    "logistic": "score (log-odds)",
-    "identity": "score (standardized target)",
-    "log": "score (log of the mean, relative to the mean target)",
-    "softmax": "score of the class",
-}
 
 
 class Origin(NamedTuple):
@@ -80,7 +74,7 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
         "prediction_short": _short(loss),
         "prediction_text": _text(fitted, origin.target),
         "score_short": "score",
-        "score_text": _SCORES.get(loss.link, "score"),
+        "score_text": score_text(loss),
         "score_unit": unit,
         "unit_scale": scale,
         "unit_zero": zero,

@@ -26,8 +26,8 @@ from splinefm.inspect.rows import spaced_rows
 from splinefm.inspect.survey import Survey
 from splinefm.inspect.values import (
     both_scales,
-    column_values,
     extremum_text,
+    numerical_values,
     shown_numbers,
     side_grid,
     source_field,
@@ -164,7 +164,7 @@ def _describe_curve(explanation: Explanation, effect: Effect) -> dict[str, Any]:
         return found | known | {"natural_order": natural, "n_categories": len(item.vocabulary or ())}
     if isinstance(view, Curve):
         if view.known_values is None:
-            ordinary = split_tokens(item, column_values(fitted, explanation.survey.sample, effect.names[0]))[0]  # type: ignore[arg-type]
+            ordinary = split_tokens(item, numerical_values(fitted, explanation.survey.sample, effect.names[0]))[0]  # type: ignore[arg-type]
             finer = RawAxis.of([view.field], ordinary).grid([view.field])
             found |= {
                 "x": _rounded(finer),
@@ -202,7 +202,7 @@ def _describe_surface(explanation: Explanation, effect: Effect) -> dict[str, Any
 def _side(explanation: Explanation, surface: Surface, side: int, name: str) -> tuple[list[Any], bool]:
     """Values along one side of a surface, and whether they are even in u = T(z), not in their unit."""
     fitted = explanation.fitted
-    item, values = source_field(fitted, name), column_values(fitted, explanation.survey.sample, name)
+    item, values = source_field(fitted, name), numerical_values(fitted, explanation.survey.sample, name)
     if isinstance(item, Numerical) and values is not None and surface.known_values(side) is None:
         axis = RawAxis.of([item], split_tokens(item, values)[0])
         if axis.scale.kind == "linear":
@@ -221,7 +221,7 @@ def _describe_columns(explanation: Explanation, buffers: Buffers) -> dict[str, A
     shares = fitted.encoder.starvation()
     columns = []
     for i, (name, item) in enumerate(fields.items()):
-        x = column_values(fitted, rows, name)
+        x = numerical_values(fitted, rows, name)
         assert x is not None
         described = describe_numerical(fitted, item, x, shares, buffers, i)
         columns.append({"name": name, "column": item.column, **described, "shapes": describe_shapes(item)})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.explore.making import RANK, Explorer
+from splinefm.explore.explorer import RANK, Explorer
 from splinefm.rank.index import ItemIndex
 
 HOST = "127.0.0.1"

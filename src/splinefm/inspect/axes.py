@@ -331,12 +331,12 @@ def _year(moment: datetime) -> str:
     return moment.isoformat()[:4]
 
 
-def number(value: float) -> str:
+def tick_text(value: float) -> str:
     """A tick of an axis, in a few characters.
 
     Examples
     --------
-    >>> [number(value) for value in (0.05, 200, 20_000, 3e6, -1e10)]
+    >>> [tick_text(value) for value in (0.05, 200, 20_000, 3e6, -1e10)]
     ['0.05', '200', '20k', '3M', '−1e10']
     """
     size = abs(value)
@@ -457,7 +457,7 @@ class RawAxis:
         if ticks is not None or self.scale.kind == "linear":
             return ticks
         positions = _log_ticks(self.low, self.high, most) if self.scale.kind == "log" else self._symlog_ticks(most)
-        return positions, [number(position) for position in positions]
+        return positions, [tick_text(position) for position in positions]
 
     def histogram(self, values: FloatArray, weight: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Heights of bars, as the share of rows per 1/50 of the axis, and their edges in raw units.

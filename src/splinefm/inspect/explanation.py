@@ -38,12 +38,12 @@ from splinefm.inspect.values import (
     bar_values,
     both_scales,
     category_counts,
-    column_values,
     curve_values,
     effect_unit,
     field_column,
     number_or_none,
     numbers,
+    numerical_values,
     side_grid,
     source_field,
     surface_values,
@@ -189,7 +189,7 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
         view = replace(view, intercept=view.intercept + level)
     if isinstance(view, Curve):
-        grid = value_grid(view.field, _GRID, column_values(fitted, sample, name), view.known_values)
+        grid = value_grid(view.field, _GRID, numerical_values(fitted, sample, name), view.known_values)
         return Effect([name], view, curve_values(view, grid))
     return Effect([name], view, bar_values(fitted, view, _CATEGORIES))
 
@@ -209,7 +209,7 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
     rows = sample.take(pa.array(spaced_rows(sample.num_rows, _FEW_ROWS)))
     along: dict[str, Any] = {}
     if item.is_numerical:
-        along["x"] = points = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
+        along["x"] = points = side_grid(fitted, name, _GRID, _CATEGORIES, numerical_values(fitted, sample, name))
     else:
         points, counts = category_counts(fitted, name, _CATEGORIES)
         along |= {"categories": points, "training_counts": counts}
@@ -250,7 +250,7 @@ def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect 
         return None
     if not together:
         surface = _shifted(fitted, surface, pair, sample)
-    x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
+    x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, numerical_values(fitted, sample, name)) for name in pair)
     return Effect(list(pair), surface, surface_values(surface, x, y))
 
 

@@ -25,7 +25,7 @@ from splinefm.train.losses import Loss
 View = Curve | Bars | Surface
 
 Value = float | str | list[str] | None
-BAR = "|"
+LIST_SEPARATOR = "|"
 _SEARCHED = 10_000  # categories that are searched for similar names
 
 
@@ -81,7 +81,7 @@ def source_field(fitted: Fitted, name: str) -> Single:
     return sources.fields[name]
 
 
-def column_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
+def numerical_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
     """The values of a numerical field in a table; None for other fields."""
     item = source_field(fitted, name)
     return item.read(one_array(sample[item.column])) if isinstance(item, Numerical) else None
@@ -89,7 +89,7 @@ def column_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | N
 
 def field_column(fitted: Fitted, sample: pa.Table, name: str) -> pa.Array:
     """The values of a field in a table, along its axis: numbers for a numerical field."""
-    values = column_values(fitted, sample, name)
+    values = numerical_values(fitted, sample, name)
     if values is None:
         return one_array(sample[source_field(fitted, name).column])
     return to_arrow(values, from_pandas=True)
@@ -204,6 +204,25 @@ def _score_and_prediction(loss: Loss, score: float) -> dict[str, float]:
     return found if loss.of_class is not None else {**found, "prediction": float(loss.predict(np.array(score)))}
 
 
+_SCORES = {
+    "logistic": "score (log-odds)",
+    "identity": "score (standardized target)",
+    "log": "score (log of the mean, relative to the mean target)",
+    "softmax": "score of the class",
+}
+
+
+def score_text(loss: Loss) -> str:
+    """The name of a score, with its unit.
+
+    Examples
+    --------
+    >>> score_text(Loss("logistic")), score_text(Loss("poisson"))
+    ('score (log-odds)', 'score (log of the rate)')
+    """
+    return "score (log of the rate)" if loss.name == "poisson" else _SCORES[loss.link]
+
+
 def effect_unit(loss: Loss) -> tuple[str, float, float]:
     """The unit of effects, the size of one unit of the score in it, and the value of the score 0."""
     if loss.of_class is not None or loss.link == "softmax":
@@ -226,7 +245,7 @@ def value_text(value: Value) -> str:
     if value is None:
         return "(missing)"
     if isinstance(value, list):
-        return BAR.join(value)
+        return LIST_SEPARATOR.join(value)
     return value if isinstance(value, str) else number(value, ".6g")
 
 

@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count
 
+from splinefm.inspect.values import score_text
 from splinefm.train.losses import Loss
 
 LONGEST, _LEGEND = 24, 32
-_SCORES = {
-    "logistic": "score (log-odds)",
-    "identity": "score (standardized target)",
-    "log": "score (log of the mean, relative to the mean target)",
-}
 
 
 def caption(name: object, longest: int = LONGEST) -> str:
@@ -130,7 +126,7 @@ def value_label(loss: Loss, link: bool) -> str:
     if loss.of_class is not None:
         return f"score of {caption(loss.of_class)}"
     if not link:
-        return "score (log of the rate)" if loss.name == "poisson" else _SCORES[loss.link]
+        return score_text(loss)
     if loss.name == "logistic":
         return "probability" if loss.classes is None else f"probability of {caption(loss.classes[1])}"
     if loss.quantile is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._arrays import FloatArray
-from splinefm.inspect.axes import SYMLOG_WIDTH, RawAxis, number
+from splinefm.inspect.axes import SYMLOG_WIDTH, RawAxis, tick_text
 from splinefm.plots.captions import caption, captions, percent, row_share, value_label
 from splinefm.train.losses import Loss
 
@@ -73,7 +73,7 @@ def _set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
         ax.locator_params(axis=side, nbins=max_ticks(ax, side))
     size = max(abs(low), abs(high))
     if 1e4 <= size < 1e9 and high - low > 1e-3 * size:
-        getattr(ax, f"{side}axis").set_major_formatter(lambda value, position: number(round(value, 6)))
+        getattr(ax, f"{side}axis").set_major_formatter(lambda value, position: tick_text(round(value, 6)))
 
 
 def set_values_axis(ax: Any, side: str, loss: Loss, link: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
-from splinefm.inspect.axes import RawAxis, column_values, has_steps, number, shown_values, special_values
+from splinefm.inspect.axes import RawAxis, column_values, has_steps, shown_values, special_values, tick_text
 from splinefm.inspect.curves import Surface
 from splinefm.plots.captions import captions, percent, value_label
 from splinefm.plots.decorations import (
@@ -176,7 +176,7 @@ def _draw_contours(ax: Any, first: _Side, second: _Side, values: FloatArray, sha
     colors = ["white" if level < low + 0.6 * (high - low) else "black" for level in levels]
     lines = ax.contour(first.points, second.points, values, levels=levels, colors=colors, linewidths=0.8, alpha=0.8)
     positions = _label_positions(lines.allsegs, first, second)
-    ax.clabel(lines, fmt=(lambda value: percent(value, 9)) if shares else number, fontsize="small", manual=positions)
+    ax.clabel(lines, fmt=(lambda value: percent(value, 9)) if shares else tick_text, fontsize="small", manual=positions)
 
 
 def _label_positions(segments: list[list[FloatArray]], first: _Side, second: _Side) -> list[tuple[float, float]]:

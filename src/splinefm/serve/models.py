@@ -87,7 +87,7 @@ class LoadedModel:
     @cached_property
     def explorer_page(self) -> bytes:
         """The page that explores this model on the rows of the background; made on first use."""
-        from splinefm.explore.making import ExploreRequest, describe_model
+        from splinefm.explore.explorer import ExploreRequest, describe_model
 
         assert self.background_path is not None
         request = ExploreRequest(Path(self.published.source), self.background_path, threads=1)
