@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from paper.ab.arms import NAMES
 from paper.harness import Json, Results, bootstrap_band, markdown_table
-from splinefm.plots import figures
+from splinefm.plots.curves import COLORS, TRUTH
 
 FloatArray = npt.NDArray[np.float64]
 WORLDS = {
@@ -187,7 +187,7 @@ def draw(world: World, path: Path) -> None:
     """Hourly errors of the first seed, and errors by recency of all seeds."""
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     axes = figure.subplots(1, 2)
-    colors = dict(zip(("A", "B", "truth"), (*figures.COLORS[:2], figures.TRUTH), strict=True))
+    colors = dict(zip(("A", "B", "truth"), (*COLORS[:2], TRUTH), strict=True))
     for arm, color in colors.items():
         error = 100.0 * world.lists(arm, "error")[0]
         axes[0].plot(np.arange(len(error)), error, color=color, label=NAMES[arm], linewidth=1.0)
@@ -205,7 +205,7 @@ def draw(world: World, path: Path) -> None:
     axes[1].set_xlabel("recency, hours; tenths of the log")
     axes[1].set_ylabel("average predicted / true CTR − 1, %")
     for ax in axes:
-        ax.axhline(0.0, color=figures.COLORS[4], linewidth=0.5)
+        ax.axhline(0.0, color=COLORS[4], linewidth=0.5)
         ax.legend(fontsize=8)
     figure.savefig(path, dpi=100)
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from paper.harness import Json, Results, bootstrap_band, markdown_table, mean_sd
 from paper.synthetic.data import SEGMENTS
 from splinefm.plots import figures
+from splinefm.plots.curves import COLORS
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -207,8 +208,8 @@ def draw_panels(panels: dict[str, Json], path: Path) -> None:
     for (name, unit), ax in zip(sorted(panels.items(), key=lambda item: _order(item[0])), axes, strict=False):
         recency = np.linspace(0.0, 40.0, len(unit["curves"][0]))
         for segment, curve in zip(SEGMENTS, unit["curves"], strict=True):
-            (true,) = ax.plot(fine, segment.probability(fine), color=figures.COLORS[0], linewidth=1.0)
-            (learned,) = ax.plot(recency, curve, color=figures.COLORS[1], linewidth=0.8)
+            (true,) = ax.plot(fine, segment.probability(fine), color=COLORS[0], linewidth=1.0)
+            (learned,) = ax.plot(recency, curve, color=COLORS[1], linewidth=0.8)
         ax.set_title(f"{_short(name)}, test loss {unit['test_loss']:.4f}")
         ax.set_xlabel("recency")
         ax.set_ylabel("click probability")
@@ -226,13 +227,13 @@ def draw_sweep(sweep: Sweep, path: Path) -> None:
         ax.set_xticks(sweep.knots[:: max(1, len(sweep.knots) // 7)])
         ax.get_xaxis().set_major_formatter("{x:.0f}")
         ax.set_xlabel("knots")
-    for color, (arm, name) in zip(figures.COLORS, ARMS.items(), strict=False):
+    for color, (arm, name) in zip(COLORS, ARMS.items(), strict=False):
         _draw_band(axes[0], sweep.knots, sweep.losses(arm), color, name)
         _draw_band(axes[1], sweep.knots, sweep.gaps(arm), color, name)
-    axes[0].axhline(sweep.optimal[0].mean(), color=figures.COLORS[4], linestyle=":", label="true probabilities")
+    axes[0].axhline(sweep.optimal[0].mean(), color=COLORS[4], linestyle=":", label="true probabilities")
     axes[0].set_ylabel("test loss")
     known = [knots for knots in sweep.knots if knots in PAPER]
-    for column, color in enumerate(figures.COLORS[:2]):
+    for column, color in enumerate(COLORS[:2]):
         gaps = [1e5 * (PAPER[knots][column] - PAPER_OPTIMAL) for knots in known]
         name = f"{list(ARMS.values())[column]}, paper"
         axes[1].plot(known, gaps, "x", color=color, markersize=5.0, label=name)
