@@ -32,8 +32,8 @@ from _shared import Result, criteo_columns, criteo_schema, finish, make_parser, 
 from tables import load
 
 import splinefm as sf
-from splinefm.explore.fields import Origin
 from splinefm.explore.explorer import Explorer
+from splinefm.explore.fields import Origin
 from splinefm.explore.payload import make_payload
 
 ROWS, CRITEO_ROWS = 5000, 300_000

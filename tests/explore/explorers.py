@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 import splinefm as sf
-from splinefm.explore.fields import Origin
 from splinefm.explore.explorer import Explorer
+from splinefm.explore.fields import Origin
 from splinefm.explore.payload import Items, make_payload
 from splinefm.explore.server import ExploreServer
 from splinefm.train.results import SearchEntry
