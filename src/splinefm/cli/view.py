@@ -378,9 +378,8 @@ def _print_surface(result: ViewResult, shown: str, values: dict[str, Any]) -> No
 
 def _side_texts(result: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
     """Values of one of the fields that vary, as text."""
-    from splinefm.encode.fields.numerical import Numerical
     from splinefm.inspect.axes import axis_format
     from splinefm.inspect.values import source_field, value_text
 
     item = source_field(result.fitted, result.along[side])
-    return axis_format(item).texts(values) if isinstance(item, Numerical) else [value_text(value) for value in values]
+    return axis_format(item).texts(values) if item.is_numerical else [value_text(value) for value in values]

@@ -191,10 +191,10 @@ class Schema:
     @cached_property
     def positions_by_column(self) -> dict[str, list[int]]:
         """For each column, the positions of the fields of this column only."""
+        index = {name: f for f, name in enumerate(self.names)}
         positions: dict[str, list[int]] = {}
-        for f, item in enumerate(self.fields):
-            if not isinstance(item, Cross):
-                positions.setdefault(item.column, []).append(f)
+        for item in self.singles:
+            positions.setdefault(item.column, []).append(index[item.name])
         return positions
 
     def on_column(self, column: str) -> tuple[Single, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,9 +62,9 @@ class BasisStarvation:
     transforms: dict[str, str]
 
     @staticmethod
-    def of(fields: Iterable[object], counts: Sequence[FloatArray], n_rows: int) -> BasisStarvation:
+    def of(fields: Iterable[Any], counts: Sequence[FloatArray], n_rows: int) -> BasisStarvation:
         """The report for fitted fields."""
-        numerical = [(item, rows) for item, rows in zip(fields, counts, strict=True) if isinstance(item, Numerical)]
+        numerical = [(item, rows) for item, rows in zip(fields, counts, strict=True) if item.is_numerical]
         functions = [share for item, rows in numerical for share in _shares(item, rows / n_rows)]
         return BasisStarvation(tuple(functions), {item.name: type(item.transform).__name__ for item, _ in numerical})
 

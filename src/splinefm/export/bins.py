@@ -16,7 +16,6 @@ from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
 from splinefm.bounds.paths import is_steps
 from splinefm.encode.bases import Bins, BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import expand_windows
@@ -61,7 +60,7 @@ def targets_named(fitted: Fitted, name: str) -> list[Target]:
         item = schema[name]
         found = [target for target in _targets(fitted) if fitted.encoder.fields[target.f] is item]
         if not found:
-            what = "cross of categories" if isinstance(item, Cross) else f"{type(item).__name__} field"
+            what = "cross of categories" if item in schema.crosses else f"{type(item).__name__} field"
             raise ValueError(f"{name!r} is a {what}: it has categories, not bins")
     if not found:
         raise ValueError(missing_column_message(name, schema.names, where="the model"))

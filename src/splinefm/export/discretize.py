@@ -25,7 +25,6 @@ from splinefm.encode.bases import Bins
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Provenance
 from splinefm.encode.tables.open import open_table
 from splinefm.export.bins import (
@@ -287,8 +286,7 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
     changed = []
     for f, (old, new) in enumerate(zip(before, after, strict=True) if same else ()):
         n_rows = old.layout.n_features
-        both = isinstance(old, Numerical) and isinstance(new, Numerical)
-        if both and isinstance(new.basis, Bins) and not is_steps(old):
+        if old.basis is not None and isinstance(new.basis, Bins) and not is_steps(old):
             same = same and replace(new, basis=old.basis, reduction=old.reduction) == old
             n_rows = old.n_tokens
             changed.append(f)

@@ -33,7 +33,6 @@ from splinefm._files import check_destination, replacing
 from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases import BASES, Bins
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import Slots, expand_windows
@@ -322,7 +321,7 @@ def _describe(item: Any) -> dict[str, Any]:
         "missing": item.missing,
         "unseen": item.unseen,
     }
-    if isinstance(item, MultiValued):
+    if item.holds_lists:
         lists = {"reduction": item.reduction, "max_length": item.max_length, "separator": item.separator}
         described |= {**lists, "kind": "multi-valued"}
     return {**described, "categories": item.vocabulary.names.to_pylist()}

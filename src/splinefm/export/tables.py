@@ -206,7 +206,7 @@ def _plain(label: object) -> object:
 
 def _describe(item: Any) -> dict[str, Any]:
     """What a reader of the field's file must know."""
-    if isinstance(item, Numerical):
+    if item.is_numerical:
         part = {} if item.part is None else {"part": item.part, "zone": item.zone or "UTC"}
         return {"kind": "numerical", **part, "missing": item.missing, "special": [_rule(rule) for rule in item.rules]}
     described = {"missing": item.missing, "unseen": item.unseen, "values": item.values}
@@ -235,10 +235,10 @@ def _rule(rule: Comparison) -> dict[str, Any]:
 
 def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
     item: Any = fitted.encoder.fields[f]
-    if isinstance(item, Numerical):
+    if item.is_numerical:
         yield _numerical_table(fitted, f, item)
         return
-    if isinstance(item, Cross):
+    if f in fitted.encoder.crosses:
         for features, keys in cross_rows(item, _BLOCK):
             yield _table(fitted, fitted.encoder.layout.feature_ptr[f] + features, keys)
         return

@@ -12,7 +12,6 @@ from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
 from splinefm.encode.fields.categorical import CategoryField, MultiValued
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical, first_matches
 from splinefm.encode.schema import Sources
 from splinefm.encode.tables.names import missing_column_message
@@ -164,14 +163,14 @@ def segment_of(fitted: Fitted, f: int, choices: dict[int, Choice | None]) -> dic
     """The values that fields take, by name; None if they cannot be told or exclude each other."""
     fields = fitted.encoder.fields
     sources = Sources(fitted.encoder.schema)
-    if set(sources.fields) != {item.name for item in fields if not isinstance(item, Cross)}:
+    if set(sources.fields) != {item.name for item in fitted.encoder.schema.singles}:
         return None
-    columns = [item.columns[0] for item in fields if not isinstance(item, Cross)]
+    columns = [item.column for item in fitted.encoder.schema.singles]
     if len(set(columns)) < len(columns):
         return None  # two fields of one column are not free
     segment = {}
     for e, choice in choices.items():
-        if isinstance(fields[e], Cross):
+        if e in fitted.encoder.crosses:
             continue
         if choice is None:
             return None

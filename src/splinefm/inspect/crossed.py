@@ -75,8 +75,8 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
         degrees.append(degree)
     of_cross: dict[str, int] = {}
     for cross, i in crossed.parts_along(axis):
-        part = cross.fields[i]
-        if not isinstance(part, Numerical) or part.transform != item.transform or part.rules != item.rules:
+        part: Any = cross.fields[i]
+        if not part.is_numerical or part.transform != item.transform or part.rules != item.rules:
             raise ValueError(
                 f"the cross {cross.name!r} reads {axis!r} in another way than the field along which the curve runs, so "
                 "that the curve is not a spline: call it on values"

@@ -121,7 +121,7 @@ class Space:
         """The fields whose basis is not a choice of the user."""
         given = {item.name: item for item in self.given.schema.fields}
         items = self.base.schema.numerical
-        return [item for item in items if isinstance(own := given[item.name], Numerical) and own.basis in INFERRED]
+        return [item for item in items if given[item.name].basis in INFERRED]
 
     def _start_of_penalty(self, name: str) -> Penalty:
         """Return the penalty of the columns: crosses that were found can have others; or what was given by field."""
