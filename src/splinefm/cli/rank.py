@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -36,8 +37,6 @@ Context = Annotated[
     ),
 ]
 TopK = Annotated[int, typer.Option("--k", metavar="N", min=1, help="Number of items.")]
-Ids = Annotated[str | None, opt.column_option("Column of item ids. By default rows are numbered from 0.")]
-Groups = Annotated[str | None, opt.column_option("Column of groups, such as a shelf, to search some of them only.")]
 Excluded = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="ID", help="Item to exclude. Repeat for several."),
@@ -50,28 +49,36 @@ Group = Annotated[
     list[str] | None,
     typer.Option("--group", metavar="NAME", help="Search this group only. Repeat for several."),
 ]
-ClassName = Annotated[
-    str | None, opt.class_option("Class whose score ranks the items, if the model has more than two.")
-]
 Out = Annotated[Path, opt.out_option("Index file to write, such as items.sfi.")]
 Dtype = Annotated[
     Literal["float32", "float16", "int8"], typer.Option(help="Storage type: fewer bytes are faster and less exact.")
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CatalogOptions:
+    """The options that `rank` and `index` share."""
+
+    ids: str | None = opt.option("Column of item ids. By default rows are numbered from 0.", metavar="COLUMN")
+    groups: str | None = opt.option("Column of groups, such as a shelf, to search some of them only.", metavar="COLUMN")
+    class_name: str | None = opt.option(
+        "Class whose score ranks the items, if the model has more than two.", "--class", metavar="LABEL"
+    )
+    sep: opt.Sep = None
+    threads: opt.Threads = None
+
+
+@opt.with_option_groups
 def rank(
     model: opt.ModelFile,
     items: Items,
     context: Context,
     k: TopK = 20,
-    ids: Ids = None,
-    groups: Groups = None,
     exclude: Excluded = None,
     allow: Allowed = None,
     group: Group = None,
-    class_name: ClassName = None,
-    sep: opt.Sep = None,
-    threads: opt.Threads = None,
+    *,
+    options: CatalogOptions,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -83,8 +90,8 @@ def rank(
     from splinefm.store.model_file import load
 
     contexts = read_contexts(context)
-    fitted = one_class(load(model), class_name, "rank")
-    catalog = _open_index(fitted, items, ids, groups, sep, threads, quiet)
+    fitted = one_class(load(model), options.class_name, "rank")
+    catalog = _open_index(fitted, items, options, quiet)
     excluded = [_as_id(text, catalog, "--exclude") for text in exclude or []]
     allowed = [_as_id(text, catalog, "--allow") for text in allow or []]
     found = []
@@ -95,16 +102,14 @@ def rank(
     return print_json({"contexts": found}) if as_json else print_ranking(found)
 
 
+@opt.with_option_groups
 def index(
     model: opt.ModelFile,
     items: Catalog,
     out: Out,
-    ids: Ids = None,
-    groups: Groups = None,
     dtype: Dtype = "float32",
-    class_name: ClassName = None,
-    sep: opt.Sep = None,
-    threads: opt.Threads = None,
+    *,
+    options: CatalogOptions,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -121,14 +126,14 @@ def index(
 
     refuse_overwriting(out, model, items)
     check_writable(out)
-    fitted = one_class(load(model), class_name, "index")
-    catalog = _open_index(fitted, items, ids, groups, sep, threads, quiet, dtype)
+    fitted = one_class(load(model), options.class_name, "index")
+    catalog = _open_index(fitted, items, options, quiet, dtype)
     catalog.save(out)
     about = {
         "file": str(out),
         "bytes": out.stat().st_size,
         "items": len(catalog),
-        "groups": len(catalog.groups) if groups is not None else None,
+        "groups": len(catalog.groups) if options.groups is not None else None,
         "form": catalog.form,
         "dtype": catalog.dtype,
         "item_fields": list(catalog.item_fields),
@@ -147,14 +152,7 @@ def _describe(fitted: Fitted, ids: list[Any], scores: Float32Array) -> list[dict
 
 
 def _open_index(
-    fitted: Fitted,
-    items: str,
-    ids: str | None,
-    groups: str | None,
-    sep: str | None,
-    threads: int | None,
-    quiet: bool,
-    dtype: IndexDtype = "float32",
+    fitted: Fitted, items: str, options: CatalogOptions, quiet: bool, dtype: IndexDtype = "float32"
 ) -> ItemIndex:
     """The index of a catalog, built from a table or read from a file."""
     import numpy as np
@@ -164,11 +162,12 @@ def _open_index(
     from splinefm.rank.index import ItemIndex
     from splinefm.train.progress import make_progress
 
+    ids, groups = options.ids, options.groups
     if items.endswith(".sfi"):
         if ids is not None or groups is not None:
             raise ValueError(f"{items!r} is an index, which has ids and groups; leave out --ids and --groups")
         return ItemIndex.load(items, fitted)
-    table = open_table(items, types=fitted.encoder.schema.column_types(), sep=sep)
+    table = open_table(items, types=fitted.encoder.schema.column_types(), sep=options.sep)
     for option, name in (("--ids", ids), ("--groups", groups)):
         if name is not None and name not in table.names:
             raise ValueError(f"{option}: {missing_column_message(name, table.names)}")
@@ -176,7 +175,7 @@ def _open_index(
         progress.say("building the index")
         # Without a column, items are the rows of the catalog, counted from 0.
         names: Any = np.arange(table.count_rows()) if ids is None else ids
-        return ItemIndex(fitted, table, names, groups=groups, dtype=dtype, threads=threads)
+        return ItemIndex(fitted, table, names, groups=groups, dtype=dtype, threads=options.threads)
 
 
 def _as_id(text: str, index: ItemIndex, option: str) -> Any:

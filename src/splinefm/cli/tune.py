@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from splinefm._wording import in_bytes
 from splinefm.cli import options as opt
@@ -20,62 +20,40 @@ if TYPE_CHECKING:
     from splinefm.model.family import AnyModel
     from splinefm.train.losses import Loss
 
-_SEARCH = "Search"
+_search = partial(opt.option, panel="Search")
 _SEARCHED = ("k", "third", "batch_size", "learning_rate", "l2", "smoothness")
 
 MetricName = Literal["loss", "auc", "logloss", "normalized_entropy", "accuracy", "rmse", "mae", "r2"]
-Trials = Annotated[
-    int, opt.count_option("Total number of trials, including those in the storage and of other processes.", _SEARCH)
-]
-Timeout = Annotated[
-    float | None,
-    opt.amount_option("Seconds for the search of a fit and the trials. The final fit comes on top.", _SEARCH),
-]
-Storage = Annotated[
-    str | None,
-    typer.Option(
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The options of the search of `tune`."""
+
+    trials: int = _search(
+        "Total number of trials, including those in the storage and of other processes.", default=50, **opt.COUNT
+    )
+    timeout: float | None = _search(
+        "Seconds for the search of a fit and the trials. The final fit comes on top.", **opt.AMOUNT
+    )
+    storage: str | None = _search(
+        "Keep the trials, to resume later or to share them between processes: a SQLite file (.db, .sqlite), a journal "
+        "(.journal, .log), or a database URL.",
         metavar="FILE|URL",
-        help="Keep the trials, to resume later or to share them between processes: a SQLite file (.db, .sqlite), a "
-        "journal (.journal, .log), or a database URL.",
-        rich_help_panel=_SEARCH,
-    ),
-]
-StudyName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Name of the study in the storage. Default: target and model.", rich_help_panel=_SEARCH
-    ),
-]
-Metric = Annotated[
-    MetricName,
-    typer.Option(
-        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc and logloss for both; "
-        "rmse, mae and r2 for numbers.",
-        rich_help_panel=_SEARCH,
-    ),
-]
-Prune = Annotated[
-    bool,
-    typer.Option("--prune/--no-prune", help="Stop trials that are worse than the median.", rich_help_panel=_SEARCH),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Plot the trials and the settings to a .png, .svg or .pdf file.", rich_help_panel=_SEARCH
-    ),
-]
+    )
+    study_name: str | None = _search("Name of the study in the storage. Default: target and model.", metavar="NAME")
+    metric: MetricName = _search(
+        "Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc and logloss for both; rmse, "
+        "mae and r2 for numbers.",
+        default="loss",
+    )
+    prune: bool = _search("Stop trials that are worse than the median.", "--prune/--no-prune", default=True)
+    plot: Path | None = _search("Plot the trials and the settings to a .png, .svg or .pdf file.", metavar="FILE")
 
 
 @opt.with_option_groups
 def tune(
-    trials: Trials = 50,
-    timeout: Timeout = None,
-    storage: Storage = None,
-    study_name: StudyName = None,
-    metric: Metric = "loss",
-    prune: Prune = True,
-    plot: Plot = None,
-    *,
+    search: SearchOptions,
     options: TrainingOptions,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -90,41 +68,41 @@ def tune(
     from splinefm.encode.tables.table import Table
     from splinefm.plots.files import import_plots, write_plot
     from splinefm.store.description import describe_study
-    from splinefm.tuning.tune import tune as search
+    from splinefm.tuning.tune import tune as run_search
 
     options.check("tune")
     begin, say, given_loss = time.perf_counter(), opt.remarks(quiet), options.given_loss()
     settings = {**options.model_settings(), **options.training_settings()}
-    check_output(options, options.data, *([] if storage is None else [storage]))
-    _check_plot(plot)
+    check_output(options, options.data, *([] if search.storage is None else [search.storage]))
+    _check_plot(search.plot)
     table, validation = options.open_table(), options.open_validation()
     choice = choose_loss(table, options.target, given_loss, say)
     schema = find_schema(options, table, say, not quiet)
     is_given = options.model is not None or bool(options.model_settings())
     model = make_model(options, schema, say) if is_given else None
-    tuned = search(
+    tuned = run_search(
         _estimator(options, model, schema, validation, choice.loss),
         table,
         options.target,
         sample_weight=options.weight,
         eval_set=validation if isinstance(validation, Table) else None,
-        trials=trials,
-        timeout=timeout,
-        storage=storage,
-        study_name=study_name,
+        trials=search.trials,
+        timeout=search.timeout,
+        storage=search.storage,
+        study_name=search.study_name,
         space={name: None for name in _SEARCHED if name in settings},
-        metric=metric,
-        prune=prune,
+        metric=search.metric,
+        prune=search.prune,
         verbose=not quiet,
     )
     fitted = tuned.estimator.fitted_
     save_model(fitted, options.out)
-    if plot is not None:
-        write_plot(import_plots().study(tuned.summary)[0], plot)
+    if search.plot is not None:
+        write_plot(import_plots().study(tuned.summary)[0], search.plot)
     summary = {
         **summarize(fitted, options, choice, time.perf_counter() - begin),
         "study": describe_study(tuned.summary),
-        "plot": None if plot is None else str(plot),
+        "plot": None if search.plot is None else str(search.plot),
     }
     return print_json(summary) if as_json else print_tuning(summary)
 
