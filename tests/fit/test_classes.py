@@ -111,7 +111,7 @@ def test_a_table_in_parts_starts_from_the_weighted_shares_of_the_classes(seed, n
     summary = TargetSummary(loss)
     for rows in np.array_split(rng.permutation(len(y)), parts):
         summary.add(y[rows], weight[rows])
-    found, start = summary.fitted()
+    found, start = summary.fit_loss()
     assert found == loss
     shares = np.array([weight[y == c].sum() for c in range(n_classes)]) / weight.sum()
     np.testing.assert_allclose(loss.predict(start), shares, rtol=1e-9)
@@ -126,9 +126,9 @@ def test_a_class_without_rows_has_a_finite_start():
         TargetSummary(sf.Loss("softmax", classes=("a", "b", "c"))),
     )
     with pytest.raises(ValueError, match="all sample weights are 0"):
-        summary.fitted()
+        summary.fit_loss()
     summary.add(np.array([0.0, 2.0]), np.ones(2))
-    np.testing.assert_allclose(loss.predict(summary.fitted()[1]), [0.5, 0.0, 0.5], atol=2e-6)
+    np.testing.assert_allclose(loss.predict(summary.fit_loss()[1]), [0.5, 0.0, 0.5], atol=2e-6)
 
 
 def test_the_score_of_one_class_is_its_prediction_and_has_no_loss():
@@ -163,7 +163,7 @@ def test_targets_and_scores_of_different_lengths_are_refused():
 )
 def test_labels_become_their_positions(values, classes):
     for column in (pa.array(values), pa.array(values).dictionary_encode()):
-        assert find_classes([column], "t", most=10) == classes
+        assert find_classes([column], "t", max_classes=10) == classes
         expected = [np.nan if value is None or value != value else classes.index(value) for value in values]
         np.testing.assert_array_equal(as_targets(column, "t", classes), expected)
 
@@ -179,10 +179,10 @@ def test_labels_of_another_type_of_number_are_the_same_labels():
 
 def test_columns_that_hold_no_labels_are_refused():
     with pytest.raises(ValueError, match=r"labels must be integers, .* 't' has 0.5"):
-        find_classes([pa.array([0.5, 1.0, 2.0, 3.0])], "t", most=10)
+        find_classes([pa.array([0.5, 1.0, 2.0, 3.0])], "t", max_classes=10)
     with pytest.raises(ValueError, match="more than 3 classes"):
-        find_classes([pa.array([1, 2]), pa.array([3, 4])], "t", most=3)
-    assert find_classes([pa.array([0, 1]), pa.array([2])], "t", most=3, shares=False) == (0, 1, 2)
+        find_classes([pa.array([1, 2]), pa.array([3, 4])], "t", max_classes=3)
+    assert find_classes([pa.array([0, 1]), pa.array([2])], "t", max_classes=3, shares=False) == (0, 1, 2)
 
 
 def test_weights_of_classes():

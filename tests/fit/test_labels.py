@@ -154,7 +154,7 @@ def test_a_model_is_the_same_whatever_the_labels_are_called(labels, tmp_path):
 
 def test_more_than_two_labels_that_come_late():
     columns = [pa.array(part) for part in ([0, 0], [0, 1], [2])]
-    assert find_classes(columns, "t", most=3) == (0, 1, 2)
+    assert find_classes(columns, "t", max_classes=3) == (0, 1, 2)
     with pytest.raises(ValueError, match="must lie between 0 and 1 or have two values"):
         find_classes(columns, "t")
 

@@ -308,19 +308,19 @@ class Chunks:
             return None
         return join_chunks([self.kept, self.validation])
 
-    def sample(self, most: int) -> Slots | pa.Table:
+    def sample(self, max_rows: int) -> Slots | pa.Table:
         """Return a copy of some encoded rows, spread over the table if they are in memory.
 
         If there are crosses, return rows of the table instead: explanations need the values of their columns.
         """
         if self.encoder.schema.crosses:
             columns, rng = self.source.schema.columns, seeded(self.training.seed)
-            _, batch = next(self.source.opened.shuffled(columns, max(most, STREAM_ROWS), rng=rng))
+            _, batch = next(self.source.opened.shuffled(columns, max(max_rows, STREAM_ROWS), rng=rng))
             rows = pa.Table.from_batches([without_dictionaries(batch)])
-            return rows.take(np.arange(0, len(rows), -(-len(rows) // most)))
+            return rows.take(np.arange(0, len(rows), -(-len(rows) // max_rows)))
         chunk = self.kept or self.validation or next(iter(self.epoch(0)))
-        most = min(most, max(MIN_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
-        return chunk.slots[np.arange(0, len(chunk.slots), -(-len(chunk.slots) // most))]
+        max_rows = min(max_rows, max(MIN_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
+        return chunk.slots[np.arange(0, len(chunk.slots), -(-len(chunk.slots) // max_rows))]
 
     def _read(self, number: int) -> Iterator[Chunk]:
         rng = seeded(self.training.seed, number)

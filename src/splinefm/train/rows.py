@@ -86,13 +86,13 @@ class LabeledTable:
         schema = schema or infer_schema(table, target=target).without(sample_weight)
         return LabeledTable(schema, target, sample_weight, table)
 
-    def with_classes(self, most: int = 2, shares: bool = True) -> LabeledTable:
+    def with_classes(self, max_classes: int = 2, shares: bool = True) -> LabeledTable:
         """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target, most, shares), has_read_classes=True)
+        return replace(self, classes=find_classes(columns, self.target, max_classes, shares), has_read_classes=True)
 
     def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
         """Return the weights of all classes; "balanced" reads the targets and sample weights."""

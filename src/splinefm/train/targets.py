@@ -59,11 +59,11 @@ MAX_CLASSES = 1000
 """Every class has parameters of its own; more classes are rather a column of names or numbers taken for labels."""
 
 
-def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: bool = True) -> Classes | None:
+def find_classes(columns: Iterable[pa.Array], name: str, max_classes: int = 2, shares: bool = True) -> Classes | None:
     """Return the labels of a target column that comes in parts, or None for numbers between 0 and 1 if `shares`.
 
-    There must be from two to `most` labels. A number such as 0.5 settles that the target is a share, such as clicks out
-    of impressions. Tables may be sorted by label: rows with 0 and 1 alone settle nothing.
+    There must be from two to `max_classes` labels. A number such as 0.5 settles that the target is a share, such as
+    clicks out of impressions. Tables may be sorted by label: rows with 0 and 1 alone settle nothing.
     """
     found: set[Label] = set()
     for column in columns:
@@ -74,9 +74,9 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
         if shares and not labels <= {0, 1}:
             return None
         found |= labels
-        if len(found) > most:
+        if len(found) > max_classes:
             break
-    return None if shares and found else as_classes(found, name, most)
+    return None if shares and found else as_classes(found, name, max_classes)
 
 
 def distinct_labels(column: pa.Array, name: str) -> set[Label]:
@@ -101,12 +101,12 @@ def refuse_infinite(labels: Iterable[object], where: str) -> None:
         raise ValueError(f"{where} has an infinite value, {found}, which is no label of a class; drop such rows")
 
 
-def as_classes(found: set[Label], name: str, most: int = 2) -> Classes:
+def as_classes(found: set[Label], name: str, max_classes: int = 2) -> Classes:
     """Return labels in sorted order; too few, too many, or several that are not integers raise an error."""
     labels = tuple(sorted(found, key=lambda label: (str(type(label)), label)))
     warn_of_spellings(labels, f"the target {name!r}")
-    if not 2 <= len(labels) <= most:
-        raise ValueError(_wrong_number(labels, name, most))
+    if not 2 <= len(labels) <= max_classes:
+        raise ValueError(_wrong_number(labels, name, max_classes))
     if len(labels) > 2 and any(isinstance(label, float) and label != math.floor(label) for label in labels):
         shown = next(label for label in labels if isinstance(label, float) and label != math.floor(label))
         raise ValueError(f"labels must be integers, text or booleans, but {name!r} has {shown!r}; {other_losses()}")
@@ -138,13 +138,13 @@ def holds_shares(column: pa.Array, name: str) -> bool:
     return bool(np.all((y >= 0.0) & (y <= 1.0) | np.isnan(y)))
 
 
-def _wrong_number(labels: Sequence[Label], name: str, most: int) -> str:
+def _wrong_number(labels: Sequence[Label], name: str, max_classes: int) -> str:
     """Say what to do about a target that has too few or too many labels."""
     shown = ", ".join(map(repr, labels[:SHOWN]))
     if len(labels) < 2:
         return f"the target {name!r} has only one class ({shown or 'no values'}); a classifier needs two"
-    if most > 2:
-        return f"the target {name!r} has more than {most:,} classes ({shown}, ...); {other_losses()}"
+    if max_classes > 2:
+        return f"the target {name!r} has more than {max_classes:,} classes ({shown}, ...); {other_losses()}"
     use = for_reader('loss="softmax"', "--loss softmax")
     if not isinstance(labels[0], str):
         return (
