@@ -80,7 +80,7 @@ export function ticksOf(column, low, high, most) {
 
 const FORMATS = new Map();
 
-/** A format with at least so many decimals; making one takes longer than a hundred numbers. */
+/** A format with a minimum number of decimals; making one takes longer than formatting a hundred numbers. */
 function withDecimals(decimals) {
   if (!FORMATS.has(decimals))
     FORMATS.set(

@@ -1,4 +1,4 @@
-/** A surface as a heat map with contour lines, a crosshair that can be moved, and slices beside it. */
+/** A surface as a heat map with contour lines, a crosshair that can be moved, and slices next to it. */
 
 import { fitted, keep, svg, textWidth } from "../base/dom.js";
 import { axisOf, evenTicks, number, numberTicks, ticksOf, valueText } from "../base/format.js";

@@ -38,7 +38,7 @@ export class Axis {
     return this.transform.at(x);
   }
 
-  /** Borders of the polynomials along the axis, in u: those of all fields that vary. */
+  /** Borders of the polynomials along the axis, in u, of all fields that vary. */
   breaks() {
     if (this.borders) return this.borders;
     const found = [this.low, this.high];

@@ -47,7 +47,7 @@ class Path {
     Object.assign(this, { field, width, vectors, linear, number, firsts, hasTokens });
   }
 
-  /** What it takes to add units at some values. */
+  /** Encodings of some values, from which `addUnit` makes units. */
   along(xs) {
     return encodedAt(this.number, xs, this.firsts, this.hasTokens);
   }

@@ -124,8 +124,8 @@ export function localExtrema(pieces) {
   }
   const found = [];
   flat.forEach(([first, last, value], i) => {
-    const beside = [flat[i - 1], flat[i + 1]].filter((side) => side !== undefined);
-    const sides = beside.map((side) => Math.sign(value - side[2]));
+    const neighbors = [flat[i - 1], flat[i + 1]].filter((side) => side !== undefined);
+    const sides = neighbors.map((side) => Math.sign(value - side[2]));
     if (!sides.length || sides.some((side) => side !== sides[0])) return;
     const kind = sides[0] > 0 ? "maximum" : "minimum";
     found.push({ u: (first + last) / 2, score: value, kind, isEnd: sides.length < 2 });

@@ -1,4 +1,4 @@
-// The best items for a context: the columns of items vary, those of the context are fixed.
+// The best items for a context: the columns of items vary, the columns of the context are fixed.
 
 import { Terms } from "./encode/fields.js";
 import { Rest, Units } from "./formula.js";

@@ -82,7 +82,7 @@ function triples(found) {
     "Strongest triples",
     scrolling("Strongest triples", makeTable(["Field", "and", "and", "Triple effect"], joint(found))),
     lead(
-      "Standard deviation of the joint effect of three fields, beyond those of each alone and of each pair.",
+      "Standard deviation of the joint effect of three fields, beyond the effects of each alone and of each pair.",
       "note",
     ),
   );

@@ -39,15 +39,15 @@ function binomial(n, k) {
   return value;
 }
 
-/** The vectors of a cross for all coalitions of its columns: those of everyone do not depend on the background. */
+/** The vectors of a cross for all coalitions of its columns; of the full coalition they do not depend on the background. */
 class States {
-  constructor(cross, units, everyone) {
-    Object.assign(this, { cross, units, everyone });
+  constructor(cross, units, full) {
+    Object.assign(this, { cross, units, full });
   }
 
   /** Where the vector for row b of the background begins. */
   at(coalition, b, width) {
-    return coalition === this.everyone ? 0 : b * width;
+    return coalition === this.full ? 0 : b * width;
   }
 
   vectors(coalition) {
@@ -118,9 +118,9 @@ export class CrossShares {
     const { formula, ofField, model } = this.shapley;
     const players = ofField[f];
     const { encoder } = model.fields[f];
-    const everyone = (1 << players.length) - 1;
+    const full = (1 << players.length) - 1;
     const units = [this.none.get(f)];
-    for (let coalition = 1; coalition < everyone; ++coalition) {
+    for (let coalition = 1; coalition < full; ++coalition) {
       const inside = this.parts[f].map((player) => (coalition >> players.indexOf(player)) & 1);
       this.terms.clear();
       for (const theirs of this.places.get(f)) {
@@ -137,7 +137,7 @@ export class CrossShares {
     own.vectors.set(mine.vectors.subarray(f * formula.width, (f + 1) * formula.width));
     own.linear[0] = mine.linear[f];
     units.push(own);
-    return new States(f, units, everyone);
+    return new States(f, units, full);
   }
 
   /** Linear parts. */

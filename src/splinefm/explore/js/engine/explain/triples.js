@@ -8,7 +8,7 @@
  * a, b and c of the players. Vectors are multiplied by their share of the weight of products, which then need none.
  * @param {object} formula
  * @param {object} units
- * @param {number[]} players of the units; those of -1 do not count
+ * @param {number[]} players of the units; units of player -1 do not count
  * @param {number} n players
  * @returns {{a: Float64Array, b: Float64Array, c: Float64Array, size: number}} a and b have `size` numbers for each
  */
@@ -50,7 +50,7 @@ export function tripleShares(means, { a, b, c, size }) {
   const total = totals(n, size, (at) => a[at]);
   const totalB = totals(n, size, (at) => b[at]);
   const known = totals(n, size, (at) => a[at] * A[at]);
-  const everyone = totals(n, size, (at) => -(a[at] ** 2) / 2).map((value, t) => value + total[t] ** 2 / 2);
+  const allPairs = totals(n, size, (at) => -(a[at] ** 2) / 2).map((value, t) => value + total[t] ** 2 / 2);
   const shares = Float64Array.from(c, (value, f) => value - means.offset[f]);
   for (let f = 0, at = 0; f < n; ++f) {
     for (let t = 0; t < size; ++t, ++at) {
@@ -59,7 +59,7 @@ export function tripleShares(means, { a, b, c, size }) {
       const slope = means.slope[at] - (sumB[t] - B[at]);
       // Σ a_g E[a_h] over different g and h, both other than f, has half the weight.
       const value = ((others * rest - known[t] + a[at] * A[at]) / 2 + slope) * a[at];
-      shares[f] += (value + (a[at] - A[at]) * (everyone[t] - a[at] * others)) / 3;
+      shares[f] += (value + (a[at] - A[at]) * (allPairs[t] - a[at] * others)) / 3;
       const othersB = totalB[t] - b[at];
       const mine = b[at] * (rest + others) - B[at] * others;
       shares[f] += (mine + a[at] * (sumB[t] - B[at] + othersB) - A[at] * othersB) / 2;
