@@ -118,7 +118,7 @@ def _train(processes: Any, features: int, steps: int, rounds: int) -> Measured:
         processes.barrier()
         best = min(best, time.perf_counter() - begin)
         sent = (loopback_bytes() - before) / len(y)
-    peak = float(processes.largest([float(peak_bytes())])[0])
+    peak = float(processes.maxima([float(peak_bytes())])[0])
     return Measured(len(y) / best, sent, peak, model.describe())
 
 

@@ -30,7 +30,7 @@ from splinefm.distribute import processes as processes_module
 from splinefm.distribute import tables
 from splinefm.distribute import update as update_module
 from splinefm.distribute import update_state as state_module
-from splinefm.distribute.batches import Fed, Feed, Wants
+from splinefm.distribute.batches import Feed, LocalBatch, StepRequest
 from splinefm.distribute.fit import DistributedFit, JobSettings, fit_on_processes
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, first_penalties
 from splinefm.distribute.processes import PeerFailed, run_together
@@ -133,7 +133,7 @@ def check_scores(processes):
         formula = np.abs(found - formula_scores(model, params, slots)).max()
         engine = np.abs(found - predict_scores(model, params, slots, 1)).max()
         size = np.abs(found).max()
-        worst[f"{loss.name} {model}"] = processes.largest([formula / size, engine / size]).tolist()
+        worst[f"{loss.name} {model}"] = processes.maxima([formula / size, engine / size]).tolist()
     RESULTS["scores"] = worst
     RESULTS["plan"] = made.describe()
 
@@ -201,7 +201,7 @@ class GivenRows(Feed):
         chunk = self.encode(None)
         for first in range(0, len(chunk.y), self.size):
             rows = np.arange(first, min(first + self.size, len(chunk.y)))
-            yield Fed(self.maker(chunk, rows, self.size), len(rows), 0.0, lambda: share.position)
+            yield LocalBatch(self.maker(chunk, rows, self.size), len(rows), 0.0, lambda: share.position)
 
 
 def check_weights(processes):
@@ -216,7 +216,7 @@ def check_weights(processes):
     maker = made.batch_maker(tuple(np.ones(field.n_features) for field in LAYOUT.fields), 1)
     feed = GivenRows([], lambda _: chunk, None, maker, made.rows_per_process, lambda y, weight: 0.0)
     share = SimpleNamespace(position=Position("", 0, 0))
-    totals = [float(step.batch.total[0]) for step in feed.steps(share, processes, lambda: Wants(False))]
+    totals = [float(step.batch.total[0]) for step in feed.steps(share, processes, lambda: StepRequest(False))]
     sums = [chunk.sample_weight[at : at + feed.size].sum() for at in range(0, feed.size * len(totals), feed.size)]
     RESULTS["totals"] = [totals, processes.sums(np.array(sums)).tolist()]
     scores = formula_scores(model, random_params(model, LAYOUT), chunk.slots)
@@ -371,7 +371,7 @@ def one(processes):
 def threads_for(threads, processes):
     """The threads of torch on the only process of a machine with several cores."""
     fit_module.count_threads, before = lambda given: 8 if given is None else given, fit_module.count_threads
-    encoding = fit_module.for_process(replace(TRAINING, threads=threads), processes).threads
+    encoding = fit_module.settings_for_process(replace(TRAINING, threads=threads), processes).threads
     fit_module.count_threads, found = before, torch.get_num_threads()
     torch.set_num_threads(1)
     return [encoding, found]

@@ -48,7 +48,7 @@ def tensors(value=0.0):
 
 def write(checkpoints, kind, number, value=0.0, best=None):
     checkpoints.save(kind, number, tensors(value), {"step": number, "best": best})
-    checkpoints.settle()
+    checkpoints.wait()
 
 
 def read(checkpoints, kind, number):
@@ -130,19 +130,19 @@ VALUES = st.recursive(
 @examples(50)
 @given(state=st.dictionaries(st.text(), VALUES, max_size=4), data=st.data())
 def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path_factory):
-    from splinefm.distribute.checkpoints import open_seal, seal, small_files
+    from splinefm.distribute.checkpoints import decode_manifest, encode_manifest, small_files
 
     folder = tmp_path_factory.mktemp("sealed")
     (folder / ".metadata").write_bytes(b"m")
     (folder / "__0_sums.json").write_bytes(b"{}")
     (folder / "__0_0.distcp").write_bytes(b"large")
-    text = seal(state, small_files(folder))
-    found, files = open_seal(text)
+    text = encode_manifest(state, small_files(folder))
+    found, files = decode_manifest(text)
     assert found == state and files.keys() == {".metadata", "__0_sums.json"}
     at = data.draw(st.integers(0, text.rindex('"sha256"') - 1))
     changed = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]
     try:
-        again = open_seal(changed)
+        again = decode_manifest(changed)
     except ValueError:
         return
     assert again == (state, files)  # white space, or another way to write the same
@@ -152,11 +152,11 @@ def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path
     "crafted", [{"state": {}, "files": 5}, {"state": {}, "files": ["a"]}, {"state": 1.5, "files": {}}]
 )
 def test_a_seal_of_another_shape_is_refused(crafted):
-    from splinefm.distribute.checkpoints import open_seal
+    from splinefm.distribute.checkpoints import decode_manifest
 
     checksum = sha256(json.dumps(crafted).encode()).hexdigest()
     with pytest.raises(ValueError, match="the state or the checksums are not a JSON object"):
-        open_seal(json.dumps({**crafted, "sha256": checksum}))
+        decode_manifest(json.dumps({**crafted, "sha256": checksum}))
 
 
 def test_half_a_checkpoint_is_never_used(begin, tmp_path):
@@ -242,7 +242,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(module, saved
     monkeypatch.setattr(module.dcp.FileSystemWriter, what, full)
     checkpoints.save("step", 8, tensors(), {"step": 8, "best": None})
     with pytest.raises(OSError, match=r"cannot write a checkpoint to .*No space left on device; make room"):
-        checkpoints.settle()
+        checkpoints.wait()
     monkeypatch.undo()
     assert checkpoints.last() == 7 and read(checkpoints, "step", 7) == 3.0
     write(checkpoints, "step", 8, 8.0)
@@ -256,7 +256,7 @@ def test_a_failure_in_the_background_is_noticed_before_the_next_checkpoint(modul
     def fail(*_):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(module, "seal", fail)
+    monkeypatch.setattr(module, "encode_manifest", fail)
     checkpoints.save("step", 8, tensors(), {"step": 8, "best": None})
     checkpoints._pending.result()
     with pytest.raises(OSError, match="Input/output error"):
@@ -299,7 +299,7 @@ def test_a_run_whose_best_epoch_is_missing_says_so_before_it_goes_on(begin):
 
     checkpoints = begin()
     checkpoints.save("step", 7, tensors(), {"step": 7, "best": 1, "facts": {}})
-    checkpoints.settle()
+    checkpoints.wait()
     job = SimpleNamespace(checkpoints=checkpoints, processes=checkpoints.processes)
     with pytest.raises(ValueError, match=r"best-00000001/state.json' is missing"):
         Job.resume(job, {})

@@ -14,7 +14,7 @@ import splinefm as sf
 from splinefm.distribute import wire
 from splinefm.distribute.rows import open_rows
 from splinefm.distribute.statistics import (
-    Dyadic,
+    MergeTree,
     Scan,
     ShareStatistics,
     collect_labels,
@@ -190,22 +190,22 @@ def test_a_tree_does_not_depend_on_who_has_which_blocks(sizes, salt, random):
     def join(a, b):
         return hash((a, b, salt))
 
-    whole, parts, at = Dyadic(join), [], 0
+    whole, parts, at = MergeTree(join), [], 0
     for size in sizes:
-        parts.append(Dyadic(join))
+        parts.append(MergeTree(join))
         for block in range(at, at + size):
             whole.add(block, block)
             parts[-1].add(block, block)
         at += size
     random.shuffle(parts)
-    merged_tree = Dyadic(join)
+    merged_tree = MergeTree(join)
     for part in parts:
         merged_tree.merge(part)
     assert merged_tree.values() == whole.values() and len(whole.values()) == bin(at).count("1")
 
 
 def test_a_block_that_comes_twice():
-    tree = Dyadic(max)
+    tree = MergeTree(max)
     tree.add(4, 1.0)
     with pytest.raises(ValueError, match="block 4 was added twice"):
         tree.add(4, 1.0)

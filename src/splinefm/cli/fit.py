@@ -287,7 +287,7 @@ def fit_in_process(
         raise ValueError(f"several processes train on torch; leave out --engine {engine}")
 
     def job(processes: Processes) -> None:
-        with processes.together():
+        with processes.fail_together():
             say = opt.remarks(quiet or not processes.first)
             check_output(options, options.data, check_write=processes.first and not settings.sharded)
             if training.get("effort") == "best" or training.get("time_limit") is not None:

@@ -145,7 +145,7 @@ def run_job(job: Callable[[Processes], None], settings: JobSettings, timeout: fl
         with settings.termination.handled():
             distributed.run_together(job, timeout, device)
     except distributed.PeerFailed:
-        distributed.wait_until_told()
+        distributed.wait_until_reported()
         raise typer.Exit(USER_ERROR) from None
     except distributed.Terminated as error:
         if rank == "0":
@@ -156,5 +156,5 @@ def run_job(job: Callable[[Processes], None], settings: JobSettings, timeout: fl
         if message is None:
             raise
         say(f"splinefm: process {rank}: {message}")
-        distributed.say_told()
+        distributed.announce_reported()
         raise typer.Exit(USER_ERROR) from error

@@ -161,7 +161,7 @@ def update_in_process(
 
     def job(processes: Processes) -> None:
         is_silent = quiet or not processes.first
-        with processes.together():
+        with processes.fail_together():
             if options.sep is not None:
                 raise ValueError("--sep is for CSV files, and several processes read Parquet files only; leave it out")
             if processes.first and not sharded:

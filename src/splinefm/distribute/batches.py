@@ -17,7 +17,7 @@ from splinefm._arrays import BoolArray, Float32Array, FloatArray, Int32Array, In
 from splinefm._parallel import prefetch
 from splinefm.distribute.processes import Processes
 from splinefm.distribute.rows import Buffer, Position, Share
-from splinefm.distribute.tables import ShardedTable, key_of
+from splinefm.distribute.tables import ShardedTable, unit_key
 from splinefm.encode.slots import SlotLayout, Slots, empty_slots, offsets
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.rows import Chunk
@@ -75,7 +75,7 @@ class BatchMaker:
         self._sizes = np.bincount(layout.window_unit, weights=width, minlength=layout.n_units).astype(int)
         self._ends = offsets(self._sizes).tolist()
         self._in_order = bool((np.diff(self._columns) == 1).all())
-        self.keys = [key_of(unit) for unit in range(layout.n_units)]
+        self.keys = [unit_key(unit) for unit in range(layout.n_units)]
         large = [(unit, f) for f, table in enumerate(tables) if not table.small for unit in table.units]
         self.large_units = [unit for unit, _ in large]
         self._counts = [counts[f] for _, f in large]
@@ -143,13 +143,13 @@ def _padded(slots: Slots, missing: int) -> Slots:
 
 
 # Batches that wait for the model, on each process.
-AHEAD = 4
+PREFETCHED = 4
 
 Encode = Callable[[Any], Chunk]
 IsHeldOut = Callable[[Int64Array], BoolArray]
 
 
-class Fed(NamedTuple):
+class LocalBatch(NamedTuple):
     """A batch of this process, its rows and their loss floor, and what is left of the share after it."""
 
     batch: Batch
@@ -158,7 +158,7 @@ class Fed(NamedTuple):
     position: Callable[[], Position]
 
 
-class Wants(NamedTuple):
+class StepRequest(NamedTuple):
     """What a process asks of all processes after a step: a checkpoint, or the end of the run."""
 
     checkpoint: bool
@@ -171,8 +171,8 @@ class Step(NamedTuple):
     batch: Batch  # the rows of this process; rows of weight zero if it has none left
     n_rows: int  # rows of all processes
     position: Callable[[], Position]  # what is left of the share of this process after the step
-    wanted: bool  # whether some process asks for a checkpoint after this step
-    ends: bool  # whether some process asks to end the run after this step
+    checkpoint: bool  # whether some process asks for a checkpoint after this step
+    end: bool  # whether some process asks to end the run after this step
     floor: float  # the floor of the loss of the rows of this process
 
 
@@ -192,12 +192,12 @@ class Feed:
         nothing = Chunk(empty_slots(0, self.maker.layout), np.zeros(0), np.zeros(0))
         return self.maker(nothing, np.arange(0), self.size)
 
-    def batches(self, share: Share) -> Iterator[Fed]:
+    def batches(self, share: Share) -> Iterator[LocalBatch]:
         """Yield the batches of a share."""
         for buffer in share.buffers(self.columns):
             yield from self._cut(buffer)
 
-    def _cut(self, buffer: Buffer) -> Iterator[Fed]:
+    def _cut(self, buffer: Buffer) -> Iterator[LocalBatch]:
         kept = np.flatnonzero(~self.is_held_out(buffer.numbers))
         batch = buffer.batch if len(kept) == len(buffer.numbers) else buffer.batch.take(to_arrow(kept))
         if not len(kept):
@@ -211,17 +211,17 @@ class Feed:
                 return buffer.position(n_done)
 
             floor = self.floor(chunk.y[rows], chunk.sample_weight[rows])
-            yield Fed(self.maker(chunk, rows, self.size), len(rows), floor, position)
+            yield LocalBatch(self.maker(chunk, rows, self.size), len(rows), floor, position)
 
-    def steps(self, share: Share, processes: Processes, wants: Callable[[], Wants]) -> Iterator[Step]:
+    def steps(self, share: Share, processes: Processes, request: Callable[[], StepRequest]) -> Iterator[Step]:
         """Yield the steps of an epoch, until no process has rows left.
 
         A process without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
         divided by, is summed over processes while the step before is computed.
         """
-        feeds = prefetch(self.batches(share), AHEAD)
+        feeds = prefetch(self.batches(share), PREFETCHED)
         end = Position(share.position.fingerprint, share.position.seed, share.position.epoch)
-        upcoming = self._announce(next(feeds, None), processes, wants, end)
+        upcoming = self._announce(next(feeds, None), processes, request, end)
         try:
             while True:
                 fed, facts, work = upcoming
@@ -231,18 +231,18 @@ class Feed:
                 if not n_rows:
                     return
                 fed.batch.total[:] = weight
-                upcoming = self._announce(next(feeds, None), processes, wants, end)
+                upcoming = self._announce(next(feeds, None), processes, request, end)
                 batch = fed.batch.to(processes.device)
                 yield Step(batch, int(n_rows), fed.position, wanted > 0.0, ends > 0.0, fed.floor)
         finally:
             feeds.close()
 
     def _announce(
-        self, fed: Fed | None, processes: Processes, wants: Callable[[], Wants], end: Position
-    ) -> tuple[Fed, torch.Tensor, Any]:
+        self, fed: LocalBatch | None, processes: Processes, request: Callable[[], StepRequest], end: Position
+    ) -> tuple[LocalBatch, torch.Tensor, Any]:
         """Begin to sum what all processes have in their next step."""
-        fed = fed or Fed(self.empty(), 0, 0.0, lambda: end)
+        fed = fed or LocalBatch(self.empty(), 0, 0.0, lambda: end)
         weight = float(fed.batch.weight.sum(dtype=torch.float64))
-        facts = torch.tensor([weight, fed.n_rows, *map(float, wants())], dtype=torch.float64)
+        facts = torch.tensor([weight, fed.n_rows, *map(float, request())], dtype=torch.float64)
         work = dist.all_reduce(facts, group=processes.group, async_op=True) if processes.count > 1 else None
         return fed, facts, work

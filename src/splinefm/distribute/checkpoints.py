@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
 #
 # Every process writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time
-# does not grow with the number of processes. `seal` holds those of the small files: the metadata, which are a pickle
-# and must not be opened if they are damaged, and the files with checksums themselves.
+# does not grow with the number of processes. A manifest has the checksums of the small files: the metadata, which are a
+# pickle and must not be opened if they are damaged, and the files with checksums themselves.
 
 _SUMS = "sums.json"
 _METADATA = ".metadata"
@@ -77,17 +77,17 @@ def damaged(path: Path) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"{str(path)!r} is {'damaged' if path.is_file() else 'missing'}")
 
 
-def seal(state: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def encode_manifest(state: Mapping[str, Any], files: Mapping[str, str]) -> str:
     """Return JSON with a state, the checksums of some files, and one of itself."""
     content = {"state": dict(state), "files": dict(files)}
     return json.dumps({**content, "sha256": _digest(json.dumps(content).encode())})
 
 
-def open_seal(text: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the state and the checksums that `seal` wrote; raise ValueError if something in it has changed."""
+def decode_manifest(text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the state and the checksums of a manifest; raise ValueError if it has changed."""
     content = json.loads(text)
     if not isinstance(content, dict) or content.keys() != {"state", "files", "sha256"}:
-        raise ValueError("it has no seal")
+        raise ValueError("it is no manifest")
     found = {name: content[name] for name in ("state", "files")}
     if _digest(json.dumps(found).encode()) != content["sha256"]:
         raise ValueError("it does not match its checksum")
@@ -152,12 +152,12 @@ class Checkpoints:
         )
         self._pending: Future[None] | None = None
         self._published: Future[None] | None = None
-        with processes.together():
+        with processes.fail_together():
             if processes.first:
                 folder.mkdir(parents=True, exist_ok=True)
                 for path in folder.glob(".part-*"):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-        with processes.together():
+        with processes.fail_together():
             if not folder.is_dir():
                 raise ValueError(
                     f"process {processes.index} does not see the folder {str(folder)!r} that process 0 made; "
@@ -170,20 +170,20 @@ class Checkpoints:
         if self.folder.is_dir():
             matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir() if (path / STATE).is_file())
             found = [int(match[2]) for match in matches if match and match[1] == kind]
-        numbers = self.processes.largest([-1.0 if not found else max(found)])
+        numbers = self.processes.maxima([-1.0 if not found else max(found)])
         return None if numbers[0] < 0 else int(numbers[0])
 
     def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Write a checkpoint, in the background if there is memory for it; all processes call it."""
-        self.settle()
+        self.wait()
         part, path = self.folder / f".part-{kind}-{number:08}", self._path(kind, number)
-        with self.processes.together():
+        with self.processes.fail_together():
             if self.processes.first:
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir()
         writer = VerifiedWriter(part)
         scarce = free_memory() < ROOM * self.processes.local_count * _local_bytes(tensors.values())
-        if self.processes.largest([float(scarce)])[0]:
+        if self.processes.maxima([float(scarce)])[0]:
             self._pending = Future()
             try:
                 self._pending.set_result(dcp.save(tensors, storage_writer=writer, process_group=self._group))
@@ -198,20 +198,20 @@ class Checkpoints:
         else:
             self._published.set_result(None)
         if kind == "best":
-            self.settle()
+            self.wait()
 
     @property
     def has_failed(self) -> bool:
-        """Whether what is written in the background has failed; `settle` says why."""
+        """Whether what is written in the background has failed; `wait` says why."""
         done = [item for item in (self._pending, self._published) if item is not None and item.done()]
         return any(item.exception() is not None for item in done)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for what is written in the background; all processes call it."""
         pending, published, self._pending, self._published = self._pending, self._published, None, None
         if pending is None or published is None:
             return
-        with self.processes.together():
+        with self.processes.fail_together():
             try:
                 pending.result()
                 published.result()
@@ -230,7 +230,7 @@ class Checkpoints:
         try:
             if done.exception() is None:
                 with new_file(part / STATE) as file:
-                    file.write(seal(state, small_files(part)).encode())
+                    file.write(encode_manifest(state, small_files(part)).encode())
                 sync_folder(part)
                 put_in_place(part, path, part.with_name(f"{part.name}.old"))
                 sync_folder(self.folder)
@@ -263,26 +263,26 @@ class Checkpoints:
 
     def state(self, kind: str, number: int) -> dict[str, Any]:
         """The state of a checkpoint."""
-        return self._seal(kind, number)[0]
+        return self._manifest(kind, number)[0]
 
-    def _seal(self, kind: str, number: int) -> tuple[dict[str, Any], dict[str, str]]:
+    def _manifest(self, kind: str, number: int) -> tuple[dict[str, Any], dict[str, str]]:
         """The state of a checkpoint, and the checksums of its small files."""
         path = self._path(kind, number) / STATE
         try:
-            return open_seal(path.read_text(encoding="utf-8"))
+            return decode_manifest(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError, FileNotFoundError) as error:
-            raise ValueError(f"{damaged(path)}; {self._way_out(kind)}") from error
+            raise ValueError(f"{damaged(path)}; {self._advice(kind)}") from error
 
     def check(self, kind: str, number: int) -> None:
         """Raise if a checkpoint is missing, or one of its files but those with tensors is damaged."""
         try:
-            check_files(self._path(kind, number), self._seal(kind, number)[1])
+            check_files(self._path(kind, number), self._manifest(kind, number)[1])
         except DamagedCheckpoint as error:
-            raise ValueError(f"{error}; {self._way_out(kind)}") from error
+            raise ValueError(f"{error}; {self._advice(kind)}") from error
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
         """Read tensors in place, whatever number of processes wrote them."""
-        with self.processes.together():
+        with self.processes.fail_together():
             self.check(kind, number)
         reader = VerifiedReader(self._path(kind, number))
         try:
@@ -290,10 +290,10 @@ class Checkpoints:
         except dcp.CheckpointException as error:
             process, (cause, _) = next(iter(sorted(error.failures.items())))
             if isinstance(cause, ValueError | OSError):
-                raise ValueError(f"process {process}: {cause}; {self._way_out(kind)}") from error
+                raise ValueError(f"process {process}: {cause}; {self._advice(kind)}") from error
             raise
 
-    def _way_out(self, kind: str) -> str:
+    def _advice(self, kind: str) -> str:
         """What to do about a damaged checkpoint."""
         if kind == "step":
             return "remove its folder to use the checkpoint before it"
@@ -301,7 +301,7 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""
-        self.settle()
+        self.wait()
         self.processes.barrier()
         if self.processes.first:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -330,13 +330,13 @@ def _local_bytes(tensors: Iterable[Any]) -> int:
     return sum(part.nbytes for some in parts for part in some)
 
 
-def tables_of(model: ParallelModel) -> dict[str, Any]:
+def table_tensors(model: ParallelModel) -> dict[str, Any]:
     """The parameters of a model, as tensors that checkpoints read in place."""
     return {f"model.{name}": values for name, values in model.parallel.state_dict().items()}
 
 
-def everything_of(model: ParallelModel) -> dict[str, Any]:
+def checkpoint_tensors(model: ParallelModel) -> dict[str, Any]:
     """Parameters and optimizer of a model."""
     state = model.parallel.fused_optimizer.state_dict()["state"]
     fused = {f"fused.{name}": values for own in state.values() for name, values in own.items()}
-    return tables_of(model) | fused | {f"dense.{name}": values for name, values in model.dense.state.items()}
+    return table_tensors(model) | fused | {f"dense.{name}": values for name, values in model.dense.state.items()}

@@ -14,8 +14,8 @@ from splinefm._parallel import count_threads
 from splinefm._wording import for_reader, setting
 from splinefm.distribute.batches import Feed
 from splinefm.distribute.checkpoints import Checkpoints
+from splinefm.distribute.first_pass import FirstPass, check_validation, read_validation, run_first_pass
 from splinefm.distribute.model import Averages, ParallelModel, first_penalties
-from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.processes import Processes, Termination
 from splinefm.distribute.results import write_result
 from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
@@ -104,40 +104,40 @@ def fit_on_processes(
     request: DistributedFit, settings: JobSettings, processes: Processes, progress: Progress = SILENT
 ) -> Fitted:
     """Fit a model on all processes and write it; return it without its tables."""
-    with processes.together():
+    with processes.fail_together():
         request.check()
     rows = open_same_rows(request.data, processes)
     given = None if isinstance(request.validation, float | int) else open_same_rows(request.validation, processes, 0)
-    training = for_process(request.training, processes)
+    training = settings_for_process(request.training, processes)
     loss = _with_weights(_with_classes(request.loss, request.target, rows, processes), request, rows, processes)
     share = request.validation if isinstance(request.validation, float | int) else 0.0
     scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
-    with processes.together():  # before the pass over all rows
+    with processes.fail_together():  # before the pass over all rows
         if given is not None:
             check_validation(given, scan)
     checkpoints = open_checkpoints(settings, processes)
     progress.begin("reading the table", rows.n_rows)
-    prepared = prepare(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
-    with processes.together():
-        encoder = prepared.statistics.encoder()
-        loss, start = prepared.statistics.targets().fit_loss()
+    first_pass = run_first_pass(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
+    with processes.fail_together():
+        encoder = first_pass.statistics.encoder()
+        loss, start = first_pass.statistics.targets().fit_loss()
         training = settings_for(training, request.schema, encoder.n_rows)
         groups = make_groups(encoder, training)
-    size = training.rows_per_step(prepared.n_rows)
+    size = training.rows_per_step(first_pass.n_rows)
     model = ParallelModel(
         request.model, encoder.layout, loss, groups, processes, size, settings.optimizer, training.average
     )
     model.initialize(training.seed, start)
     progress.say(model.describe())
-    job = make_job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
+    job = make_job(model, rows, scan, first_pass, encoder, training, checkpoints, settings, progress)
     facts = run_facts(request.model, training, settings)
     if given is not None:
-        with processes.together():
+        with processes.fail_together():
             sample = read_validation(given, scan, processes)
             job.validation = sample.encode(scan.source(None), encoder, loss, training.threads)
         facts["validation rows"] = given.fingerprint[:8]
     if training.average:
-        job.averages = Averages(model, max(1, prepared.n_rows // size))
+        job.averages = Averages(model, max(1, first_pass.n_rows // size))
     first_penalties(model)
     state = train(job, facts, settings)
     kept = replace(training, threads=request.training.threads)
@@ -147,18 +147,18 @@ def fit_on_processes(
 
 def open_same_rows(data: str | Sequence[str], processes: Processes, least: int | None = None) -> ParquetRows:
     """Open the files, which must be the same on all processes; by default, every process must have a row."""
-    with processes.together():
+    with processes.fail_together():
         rows = open_rows(data)
         rows.check_processes(processes.count if least is None else least)
         own = json.dumps([rows.fingerprint, rows.files])
     found = [json.loads(data) for data in processes.gather(own.encode())]
-    with processes.together():
+    with processes.fail_together():
         if processes.first:
             refuse_other_files([fingerprint for fingerprint, _ in found], [dict(files) for _, files in found])
     return rows
 
 
-def for_process(training: Training, processes: Processes) -> Training:
+def settings_for_process(training: Training, processes: Processes) -> Training:
     """The settings with threads for one of the processes of this machine, and without what only one machine does.
 
     All cores encode by default, but torch has one thread on each process: on a busy machine, its threads mostly wait
@@ -174,11 +174,11 @@ def _with_classes(loss: Loss, target: str, rows: ParquetRows, processes: Process
     most = loss.max_classes
     if not most or loss.classes is not None:
         return loss
-    with processes.together():
+    with processes.fail_together():
         own = collect_labels(rows, target, processes.index, processes.count, most=most, shares=loss.name == "logistic")
     message = json.dumps(None if own is None else sorted(own, key=str)).encode()
     found = [None if labels is None else set(labels) for labels in map(json.loads, processes.gather(message))]
-    with processes.together():
+    with processes.fail_together():
         return replace(loss, classes=merge_labels(found, target, most))
 
 
@@ -186,7 +186,7 @@ def _with_weights(loss: Loss, request: DistributedFit, rows: ParquetRows, proces
     """The loss with class weights; for "balanced", all processes add up the weights of the classes."""
     if request.class_weight is None:
         return loss
-    with processes.together():
+    with processes.fail_together():
         if loss.class_weights is not None:
             raise ValueError("class_weight conflicts with the class weights of the loss; write it into the loss")
         if request.class_weight != BALANCED:
@@ -194,7 +194,7 @@ def _with_weights(loss: Loss, request: DistributedFit, rows: ParquetRows, proces
         source = LabeledTable(request.schema, request.target, request.sample_weight, None, loss.classes)
         own = collect_totals(rows, source, processes.index, processes.count)
     totals = processes.sums(own).tolist()
-    with processes.together():
+    with processes.fail_together():
         return replace(loss, class_weights=balanced_weights(*totals))
 
 
@@ -202,7 +202,7 @@ def open_checkpoints(settings: JobSettings, processes: Processes) -> Checkpoints
     """The folder of checkpoints; those of another run are not overwritten."""
     checkpoints = Checkpoints(settings.folder, processes)
     last = checkpoints.last()
-    with processes.together():
+    with processes.fail_together():
         if processes.first and last is not None and not settings.resume:
             raise ValueError(
                 f"{str(settings.folder)!r} has checkpoints of another run; add --resume to continue it, or remove them"
@@ -232,7 +232,7 @@ def make_job(
     model: ParallelModel,
     rows: ParquetRows,
     scan: Scan,
-    prepared: Prepared,
+    first_pass: FirstPass,
     encoder: Encoder,
     training: Training,
     checkpoints: Checkpoints,
@@ -244,17 +244,17 @@ def make_job(
     def encode(batch: Any) -> Chunk:
         return source.encode(batch, encoder, loss, training.threads)
 
-    with model.processes.together():
-        validation = prepared.sample.encode(source, encoder, loss, training.threads)
+    with model.processes.fail_together():
+        validation = first_pass.sample.encode(source, encoder, loss, training.threads)
     maker = model.batch_maker(encoder.feature_counts, encoder.n_rows)
-    feed = Feed(scan.columns, encode, prepared.sample.has, maker, model.rows_per_process, loss.floor)
+    feed = Feed(scan.columns, encode, first_pass.sample.has, maker, model.rows_per_process, loss.floor)
     paced = training.for_fields(len(encoder.fields))
     return Job(
         model,
         rows,
         feed,
         paced,
-        prepared.n_rows,
+        first_pass.n_rows,
         validation,
         checkpoints,
         settings.minutes,

@@ -24,12 +24,12 @@ from splinefm.distribute.tables import (
     check_optimizer,
     describe_plan,
     fuse_optimizer,
-    key_of,
     make_bags,
     make_plan,
     make_tables,
     shard,
     share_beside_averages,
+    unit_key,
 )
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
@@ -126,7 +126,7 @@ class Formula(nn.Module):
         vectors = values.reshape(len(values), self.layout.n_units, self.shape.dim)
         if self._order is None:
             place = {key: at for at, key in enumerate(pooled.keys())}
-            order = [place[key_of(unit)] for unit in range(self.layout.n_units)]
+            order = [place[unit_key(unit)] for unit in range(self.layout.n_units)]
             self._order = torch.tensor(order, device=values.device)
         return vectors[:, self._order]
 

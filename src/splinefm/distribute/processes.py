@@ -79,7 +79,7 @@ class Termination:
 
 # Packages whose versions must be the same on all processes: they compute the numbers, or write what others read.
 PACKAGES = ("numpy", "pyarrow", "torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu")
-FAILED, TOLD, MAX_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
+FAILED, REPORTED, MAX_BYTES = "splinefm/failed", "splinefm/reported", 1 << 28
 # torchrun ends all processes as soon as one of them has, so that others wait for the message of the one that knows.
 PATIENCE = timedelta(seconds=10)
 
@@ -89,7 +89,7 @@ class PeerFailed(Exception):
 
 
 class PeerLost(Exception):
-    """Another process is gone or does not answer; nobody has said why."""
+    """Another process is gone or does not answer; no reason is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Processes:
         """Sums over processes."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
-    def largest(self, values: Sequence[float] | FloatArray) -> FloatArray:
+    def maxima(self, values: Sequence[float] | FloatArray) -> FloatArray:
         """Maxima over processes."""
         return self._reduced(values, dist.ReduceOp.MAX)
 
@@ -163,7 +163,7 @@ class Processes:
         self.sums([0.0])
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """Work without messages: a process on which it fails raises its error, all others raise `PeerFailed`."""
         failure: Exception | None = None
         try:
@@ -181,7 +181,7 @@ class Processes:
     def check_same(self, facts: Mapping[str, str], what: str) -> None:
         """Raise on process 0 if another process has other facts, and `PeerFailed` on the others."""
         everyone = [json.loads(data) for data in self.gather(json.dumps(dict(facts)).encode())]
-        with self.together():
+        with self.fail_together():
             for process, theirs in enumerate(everyone):
                 different = [name for name in facts if theirs.get(name) != facts[name]]
                 if self.first and different:
@@ -282,7 +282,7 @@ def run_together(job: Callable[[Processes], None], timeout: float, device: str |
             if _is_first_to_fail():
                 raise
             raise PeerFailed(str(error)) from error  # all processes know it, and one is enough to say it
-        if _failure_is_told():
+        if _is_failure_reported():
             raise PeerFailed(str(error)) from error
         raise PeerLost(_lost_message(error, timeout)) from error
 
@@ -317,14 +317,14 @@ def _is_first_to_fail() -> bool:
         return True
 
 
-def say_told() -> None:
+def announce_reported() -> None:
     """Let the other processes end: this one has printed what is wrong."""
-    _try_store(lambda store: store.add(TOLD, 1))
+    _try_store(lambda store: store.add(REPORTED, 1))
 
 
-def wait_until_told() -> None:
+def wait_until_reported() -> None:
     """Wait until another process has printed what is wrong, but not for long."""
-    _try_store(lambda store: store.wait([TOLD], PATIENCE))
+    _try_store(lambda store: store.wait([REPORTED], PATIENCE))
 
 
 def _try_store(use: Callable[[Any], object]) -> None:
@@ -334,7 +334,7 @@ def _try_store(use: Callable[[Any], object]) -> None:
             use(_store())
 
 
-def _failure_is_told() -> bool:
+def _is_failure_reported() -> bool:
     try:
         _store().wait([FAILED], timedelta(seconds=2))  # the other process may be about to say it
     except Exception:

@@ -51,17 +51,17 @@ def write_result(
                 pass
         processes.barrier()
         return
-    with processes.together():
+    with processes.fail_together():
         save = begin_shards(out) if processes.first else ""
     save = processes.broadcast(save.encode()).decode()
     with removing_parts_on_error(out, save) if processes.first else nullcontext():
-        with processes.together():
+        with processes.fail_together():
             ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
             entry = (
                 write_shard(out, save, processes.index, ranges, head, own_pieces(model)).to_dict() if ranges else None
             )
         entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
-        with processes.together():
+        with processes.fail_together():
             if processes.first:
                 found = [Entry.from_dict(entry) for entry in entries if entry is not None]
                 finish_shards(out, save, head, found, before)

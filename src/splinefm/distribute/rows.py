@@ -26,7 +26,7 @@ from splinefm.train.settings import seeded
 
 # The rows of Parquet files, numbered from 0, so that several processes can divide them.
 
-# Small row groups of a file are shuffled together, up to so many rows: each block opens its file.
+# Small row groups of a file are shuffled together, up to this number of rows: each block opens its file.
 BLOCK_ROWS = 65_536
 # A checksum of contents reads files up to this size as a whole, and samples of larger ones: bytes at both ends of every
 # column in some row groups. Reading everything on every machine would take as long as an epoch.

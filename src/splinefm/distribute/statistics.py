@@ -29,7 +29,7 @@ _Part = TypeVar("_Part")
 
 
 @dataclass
-class Dyadic(Generic[_Part]):
+class MergeTree(Generic[_Part]):
     """Values of numbered blocks, joined in pairs: 0 with 1, 2 with 3, then 0-1 with 2-3, and so on.
 
     Two processes that have neighboring blocks and merge what they have get what one process has: every pair is joined
@@ -42,7 +42,7 @@ class Dyadic(Generic[_Part]):
 
     Examples
     --------
-    >>> first, second = Dyadic(lambda a, b: f"({a}{b})"), Dyadic(lambda a, b: f"({a}{b})")
+    >>> first, second = MergeTree(lambda a, b: f"({a}{b})"), MergeTree(lambda a, b: f"({a}{b})")
     >>> for block, letter in enumerate("abcde"):
     ...     (first if block < 3 else second).add(block, letter)
     >>> first.merge(second)
@@ -58,7 +58,7 @@ class Dyadic(Generic[_Part]):
         """Add the value of a block."""
         self._put(0, block, value)
 
-    def merge(self, other: Dyadic[_Part]) -> None:
+    def merge(self, other: MergeTree[_Part]) -> None:
         """Add the values of other blocks."""
         for (level, number), value in sorted(other.waiting.items(), key=lambda item: item[0]):
             self._put(level, number, value)
@@ -83,7 +83,7 @@ class Dyadic(Generic[_Part]):
 #
 # The table is divided into blocks of the same number of rows, wherever the row groups are. A process reads neighboring
 # blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
-# tree over the blocks, so that the result is the same to the bit, whoever had which block.
+# tree over the blocks, so that the result is the same to the bit, however the blocks are divided.
 
 # A share of validation rows can be halved so often.
 HALVINGS = 40
@@ -157,9 +157,9 @@ class ShareStatistics:
     def __init__(self, scan: Scan, begin: int = 0, threads: int | None = None) -> None:
         self.scan, self.begin, self.end, self.threads = scan, begin, begin, threads
         self.counts = EncoderStatistics(scan.schema, threads)
-        self.sketches = [Dyadic(_join_sketches) for _ in numerical_parts(self.counts.fields)]
-        self.moments: Dyadic[Moments] = Dyadic(Moments.merge)
-        self.totals: Dyadic[FloatArray] = Dyadic(np.add)
+        self.sketches = [MergeTree(_join_sketches) for _ in numerical_parts(self.counts.fields)]
+        self.moments: MergeTree[Moments] = MergeTree(Moments.merge)
+        self.totals: MergeTree[FloatArray] = MergeTree(np.add)
         self.sample = TargetSample()
         self.held_out = np.zeros(HALVINGS, np.int64)
         """Rows that would be held out for the share of the scan, half of it, a quarter of it, and so on."""
@@ -181,8 +181,8 @@ class ShareStatistics:
             self._add_targets(first, batch, self.scan.loss)
         piece = EncoderStatistics(self.scan.schema, self.threads)
         piece.update(batch.select(self.scan.schema.columns))
-        for dyadic, statistics in zip(self.sketches, numerical_parts(piece.fields), strict=True):
-            dyadic.add(self.end, statistics.sketch)
+        for tree, statistics in zip(self.sketches, numerical_parts(piece.fields), strict=True):
+            tree.add(self.end, statistics.sketch)
             statistics.sketch = QuantileSketch()
         self.counts.merge(piece)
         if self.scan.validation:
@@ -233,8 +233,8 @@ class ShareStatistics:
         self._check_whole()
         whole = EncoderStatistics(self.scan.schema, self.threads)
         whole.merge(self.counts)
-        for statistics, dyadic in zip(numerical_parts(whole.fields), self.sketches, strict=True):
-            for sketch in dyadic.values():
+        for statistics, tree in zip(numerical_parts(whole.fields), self.sketches, strict=True):
+            for sketch in tree.values():
                 statistics.sketch.merge(sketch)
         return whole
 

@@ -101,7 +101,7 @@ def make_bags(tables: list[ShardedTable]) -> EmbeddingBagCollection:
             name=table.name,
             num_embeddings=table.rows,
             embedding_dim=table.dim,
-            feature_names=[key_of(unit) for unit in table.units],
+            feature_names=[unit_key(unit) for unit in table.units],
             pooling=PoolingType.SUM,
         )
         for table in tables
@@ -109,7 +109,7 @@ def make_bags(tables: list[ShardedTable]) -> EmbeddingBagCollection:
     return EmbeddingBagCollection(tables=configs, is_weighted=True, device=torch.device("meta"))
 
 
-def key_of(unit: int) -> str:
+def unit_key(unit: int) -> str:
     """The key of a unit."""
     return f"unit{unit}"
 
@@ -156,10 +156,10 @@ def make_plan(
         If the tables do not fit.
     """
     free = torch.cuda.mem_get_info()[0] if processes.device.type == "cuda" else free_memory() // processes.local_count
-    least = int(-processes.largest([-float(free)])[0])
+    least = int(-processes.maxima([-float(free)])[0])
     planner = _planner(tables, batch_size, processes, int(share * least))
     plan = None
-    with processes.together():
+    with processes.fail_together():
         if processes.first:
             try:
                 plan = planner.plan(module, [_Sharder()])

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 
-from splinefm.distribute.batches import Batch, Feed, Step, Wants
-from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
+from splinefm.distribute.batches import Batch, Feed, Step, StepRequest
+from splinefm.distribute.checkpoints import Checkpoints, checkpoint_tensors, table_tensors
 from splinefm.distribute.model import Averages, ParallelModel, adapt_penalties, set_penalties
 from splinefm.distribute.processes import Processes, Terminated, Termination
 from splinefm.distribute.rows import ParquetRows, Position, plan_shares
@@ -69,7 +69,7 @@ class RunState:
         return RunState(position=None if position is None else Position.from_dict(position), history=history, **known)
 
 
-class Taken(NamedTuple):
+class PendingStep(NamedTuple):
     """A step, and what takes it and returns losses and scores of the rows of this process."""
 
     given: Step
@@ -134,9 +134,9 @@ class Job:
             if ends:
                 break
             state.epoch, state.seen, state.position, state.sums = state.epoch + 1, 0, None, _NOTHING
-        self.checkpoints.settle()
+        self.checkpoints.wait()
         if state.best is not None:
-            self.checkpoints.load("best", state.best, tables_of(self.model))
+            self.checkpoints.load("best", state.best, table_tensors(self.model))
         elif self.averages is not None:
             self.averages.swap()
         return state
@@ -147,7 +147,7 @@ class Job:
         shares = plan_shares(self.rows, self.processes.count, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
-        steps = self.feed.steps(shares[self.processes.index], self.processes, self._wants)
+        steps = self.feed.steps(shares[self.processes.index], self.processes, self._request)
         for step, take in (self._piped if self.pipelined else self._plain)(steps):
             rate = self.constant if self.constant is not None else rates(state.seen)
             self.model.set_rate(rate, ADAGRAD_RATE * rate)
@@ -158,11 +158,11 @@ class Job:
             self.progress.advance(step.n_rows, own[0] / max(own[2], 1e-300))
             if self.after_step is not None:
                 self.after_step(state.step)
-            if step.wanted or step.ends:
+            if step.checkpoint or step.end:
                 state.sums, own = self._added(state.sums, own), np.zeros(3)
                 self._save(state, step.position(), begin)
-            if step.ends:
-                self.checkpoints.settle()
+            if step.end:
+                self.checkpoints.wait()
                 raise Terminated(
                     f"stopped by SIGTERM after step {state.step:,}; the checkpoint in "
                     f"{str(self.checkpoints.folder)!r} is complete: continue with --resume"
@@ -170,12 +170,12 @@ class Job:
         state.sums = self._added(state.sums, own)
         return rate
 
-    def _plain(self, steps: Iterable[Step]) -> Iterator[Taken]:
+    def _plain(self, steps: Iterable[Step]) -> Iterator[PendingStep]:
         """Take one step after the other."""
         for step in steps:
-            yield Taken(step, partial(self.model.step, step.batch))
+            yield PendingStep(step, partial(self.model.step, step.batch))
 
-    def _piped(self, steps: Iterable[Step]) -> Iterator[Taken]:
+    def _piped(self, steps: Iterable[Step]) -> Iterator[PendingStep]:
         """Move the features of later steps between processes while a step is computed; the steps are the same."""
         waiting: deque[Step] = deque()
 
@@ -191,7 +191,7 @@ class Job:
                 pipeline.fill_pipeline(coming)
                 if not waiting:
                     return
-                yield Taken(waiting.popleft(), partial(pipeline.progress, coming))
+                yield PendingStep(waiting.popleft(), partial(pipeline.progress, coming))
         finally:
             pipeline.detach()
 
@@ -208,7 +208,7 @@ class Job:
 
     def _validation_loss(self) -> float:
         chunk, size = self.validation, self.feed.size
-        n_batches = int(self.processes.largest([0.0 if chunk is None else -(-len(chunk.y) // size)])[0])
+        n_batches = int(self.processes.maxima([0.0 if chunk is None else -(-len(chunk.y) // size)])[0])
         if not n_batches:
             return math.nan
         sums = np.zeros(2)
@@ -236,19 +236,19 @@ class Job:
         if best == state.epoch:
             state.best = None if last else state.epoch
             if not last:
-                self.checkpoints.save("best", state.epoch, tables_of(self.model), {"epoch": state.epoch + 1})
+                self.checkpoints.save("best", state.epoch, table_tensors(self.model), {"epoch": state.epoch + 1})
         patience = self.training.max_epochs_without_gain(self.n_rows)
         if patience is not None and state.epoch - best >= patience:
             self.progress.say(f"stopped: no better validation loss since epoch {best + 1}")
             return True
         return False
 
-    def _wants(self) -> Wants:
+    def _request(self) -> StepRequest:
         """A checkpoint if it is time, which process 0 decides for all, or if the last one has failed."""
         due = self.processes.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
         # A step asks before the checkpoint of the step before it is written, and must not ask for another one.
         asks, self._has_asked = due and not self._has_asked, self._has_asked or due
-        return Wants(asks or self.checkpoints.has_failed, self.termination.requested)
+        return StepRequest(asks or self.checkpoints.has_failed, self.termination.requested)
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
         everyone = self.processes.gather(json.dumps(position.to_dict()).encode())
@@ -257,19 +257,19 @@ class Job:
         averaged = 0 if self.averages is None else self.averages.number
         numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
         kept = {**state.to_dict(), **numbers, "facts": self.facts}
-        self.checkpoints.save("step", state.step, self._everything(), kept)
+        self.checkpoints.save("step", state.step, self._checkpoint_tensors(), kept)
         self._saved_at, self._has_asked = time.perf_counter(), False
 
-    def _everything(self) -> dict[str, Any]:
+    def _checkpoint_tensors(self) -> dict[str, Any]:
         """What a checkpoint has to hold."""
-        return everything_of(self.model) | ({} if self.averages is None else self.averages.tensors)
+        return checkpoint_tensors(self.model) | ({} if self.averages is None else self.averages.tensors)
 
     def resume(self, facts: dict[str, str]) -> RunState | None:
         """Read the last checkpoint, if there is one; a run with other settings cannot go on from it."""
         number = self.checkpoints.last()
         if number is None:
             return None
-        with self.processes.together():
+        with self.processes.fail_together():
             kept = self.checkpoints.state("step", number)
             before = kept.pop("facts")
             for name in {**before, **facts}:  # one of them may have what the other does not, such as validation rows
@@ -281,7 +281,7 @@ class Job:
                     )
             if kept["best"] is not None:  # it is read at the end, and must not be missing only then
                 self.checkpoints.check("best", kept["best"])
-        self.checkpoints.load("step", number, self._everything())
+        self.checkpoints.load("step", number, self._checkpoint_tensors())
         self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged", 0)
         if self.averages is not None:
             self.averages.number = averaged

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
+from splinefm.distribute.first_pass import FirstPass, check_validation, read_validation, run_first_pass
 from splinefm.distribute.fit import (
     JobSettings,
-    for_process,
     make_job,
     open_checkpoints,
     open_same_rows,
     run_facts,
+    settings_for_process,
     train,
 )
 from splinefm.distribute.model import ParallelModel, adapt_penalties, first_penalties
-from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.processes import Processes
 from splinefm.distribute.results import OldModel, open_old, set_tables
 from splinefm.distribute.rows import ParquetRows
@@ -65,7 +65,7 @@ class DistributedTrial:
         self.guard, self.processes, self.loss, self.threads = guard, processes, old.head.loss, threads
         self.source = scan.source(None)
         n_held_out = processes.sums([held_out.n_rows])[0]
-        with processes.together():
+        with processes.fail_together():
             score = old.table_scorer(threads=threads)
             new = EvaluationSums(self.loss, by_row=False)
             first, end = (
@@ -86,10 +86,10 @@ class DistributedTrial:
     def judge(self, job: Job, encoder: Encoder) -> Verdict:
         """Compare the model after the update with that before it; all processes get the same verdict."""
         after = EvaluationSums(self.loss)
-        with self.processes.together():
+        with self.processes.fail_together():
             chunks = [self.source.encode(batch, encoder, self.loss, self.threads) for batch in self._judges]
         scores = _scores(job, chunks)
-        with self.processes.together():
+        with self.processes.fail_together():
             for batch, score in zip(self._judges, scores, strict=True):
                 after.add(*self.source.targets(batch), score)
             rise = LossIncrease.between(self._before.row_losses, after.row_losses)
@@ -105,7 +105,7 @@ def _scores(job: Job, chunks: list[Chunk]) -> list[FloatArray]:
     size, model = job.feed.size, job.model
     places = [(i, at) for i, chunk in enumerate(chunks) for at in range(0, len(chunk.y), size)]
     found: list[list[FloatArray]] = [[] for _ in chunks]
-    for step in range(int(job.processes.largest([len(places)])[0])):
+    for step in range(int(job.processes.maxima([len(places)])[0])):
         batch, n_rows, i = job.feed.empty(), 0, 0
         if step < len(places):
             i, at = places[step]
@@ -124,14 +124,14 @@ def learn_held_out(job: Job, chunk: Chunk | None) -> None:
     n_rows = 0 if chunk is None else len(chunk.y)
     order = seeded(job.training.seed, model.dense.number).permutation(n_rows)
     model.set_rate(rate, ADAGRAD_RATE * rate)
-    for at in range(0, int(job.processes.largest([n_rows])[0]), size):
+    for at in range(0, int(job.processes.maxima([n_rows])[0]), size):
         rows = order[at : at + size]
         batch = job.feed.empty() if chunk is None or not len(rows) else job.feed.maker(chunk, rows, size)
         batch.total[:] = job.processes.sums([float(batch.weight.sum())])[0]
         model.step(batch.to(job.processes.device))
 
 
-def judging_files(guard: Guard) -> str:
+def validation_files(guard: Guard) -> str:
     """Return the files of a guard whose `validation` is not a share."""
     if not isinstance(guard.validation, str):
         raise ValueError(
@@ -180,7 +180,7 @@ def update_on_processes(
     """
     began = time.perf_counter()
     with ExitStack() as stack:
-        with processes.together():
+        with processes.fail_together():
             if processes.first:
                 stack.enter_context(update_lock(settings.out))
             old = open_old(request.model)
@@ -223,28 +223,28 @@ def _run(
 ) -> tuple[_Updated, Verdict | None]:
     """Train on the new rows and judge the result; nothing is written yet."""
     head, guard = old.head, request.guard
-    training = replace(for_process(request.training or head.training, processes), average=False)
+    training = replace(settings_for_process(request.training or head.training, processes), average=False)
     rows = open_same_rows(request.data, processes)
     share = None if guard is None else as_share(guard.validation)
-    others = None if guard is None or share is not None else open_same_rows(judging_files(guard), processes, 0)
+    others = None if guard is None or share is not None else open_same_rows(validation_files(guard), processes, 0)
     # Each update holds out other rows.
     seed = training.seed + (0 if kept is None else kept.number)
     scan = Scan(head.encoder.schema, head.loss, request.target, request.sample_weight, share or 0.0, seed)
-    with processes.together():  # before the pass over all rows
+    with processes.fail_together():  # before the pass over all rows
         if others is not None:
             check_validation(others, scan)
     checkpoints = open_checkpoints(settings, processes)
     progress.begin("reading the table", rows.n_rows)
-    prepared = prepare(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
+    first_pass = run_first_pass(rows, scan, processes, settings.folder, training.threads or 1, settings.resume)
     trial = None
     if guard is not None:
         progress.begin("scoring the table", rows.n_rows)
-        trial = DistributedTrial(guard, old, rows, scan, prepared.sample, others, processes, training.threads)
-    encoder = _extended(head, prepared, processes)
+        trial = DistributedTrial(guard, old, rows, scan, first_pass.sample, others, processes, training.threads)
+    encoder = _extended(head, first_pass, processes)
     model = _start_model(old, kept, encoder, training, rows.n_rows, settings, processes)
     progress.say(model.describe())
     once = replace(training, epochs=1, patience=None)
-    job = make_job(model, rows, scan, prepared, encoder, once, checkpoints, settings, progress)
+    job = make_job(model, rows, scan, first_pass, encoder, once, checkpoints, settings, progress)
     job.run, job.constant = "update", UPDATE_RATE * job.training.learning_rate
     held_out, job.validation = job.validation, None  # those rows are learned at the end
     facts = {"the model before the update": old.identity[:16], "share of rows held out": f"{scan.validation:g}"}
@@ -258,11 +258,11 @@ def _run(
     return _Updated(job, fitted), verdict
 
 
-def _extended(head: Fitted, prepared: Prepared, processes: Processes) -> Encoder:
+def _extended(head: Fitted, first_pass: FirstPass, processes: Processes) -> Encoder:
     """The encoder with features for new categories."""
-    with processes.together():
+    with processes.fail_together():
         watch = Watch(head.encoder)
-        encoder = head.encoder.extended(prepared.statistics.whole(), watch)
+        encoder = head.encoder.extended(first_pass.statistics.whole(), watch)
     if processes.first:
         watch.warn()
     return encoder
@@ -279,7 +279,7 @@ def _start_model(
 ) -> ParallelModel:
     """The model before the update on all processes, with the state of its optimizers if there is one."""
     head, size = old.head, training.rows_per_step(n_rows)
-    with processes.together():
+    with processes.fail_together():
         groups = make_groups(encoder, training)
     model = ParallelModel(head.model, encoder.layout, head.loss, groups, processes, size, settings.optimizer)
     _take_over(model, old, training.seed)

@@ -53,7 +53,7 @@ class OptimizerState:
     def restore(self, model: ParallelModel) -> None:
         """Set the moments of this process, for any number of processes; those of new features stay zero."""
         own = dict(_moments(model, on_every_process=True))
-        with model.processes.together():
+        with model.processes.fail_together():
             for entry in self.entries:  # one at a time: each is as large as what a process has
                 for name, first, values in _read_part(self.folder, entry):
                     for mine in own.get(name, ()):
@@ -111,11 +111,11 @@ def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> Optimiz
 def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelModel, optimizer: str) -> None:
     """Write the model of all processes as `write_result` does, and the state of its optimizers beside it."""
     processes, folder = model.processes, optimizer_state_path(out.resolve())
-    with processes.together():
+    with processes.fail_together():
         if processes.first:
             folder.mkdir(exist_ok=True)
     save = processes.broadcast(secrets.token_hex(8).encode()).decode()
-    with processes.together():
+    with processes.fail_together():
         entry = _write_part(folder / f"{save}-{processes.index:05}{_PART}", model).to_dict()
     entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
 

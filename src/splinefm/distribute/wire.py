@@ -47,8 +47,8 @@ def to_bytes(statistics: ShareStatistics) -> bytes:
         "sample_share": statistics.sample.share,
         "fields": [_describe(item, f"{i}", tensors) for i, item in enumerate(statistics.counts.fields)],
     }
-    for i, dyadic in enumerate(statistics.sketches):
-        tensors[f"sketches/{i}/meta"], tensors[f"sketches/{i}/points"] = _sketch_arrays(dyadic.waiting)
+    for i, tree in enumerate(statistics.sketches):
+        tensors[f"sketches/{i}/meta"], tensors[f"sketches/{i}/points"] = _sketch_arrays(tree.waiting)
     for name, waiting in (("moments", statistics.moments.waiting), ("totals", statistics.totals.waiting)):
         tensors[f"{name}/keys"] = np.array(list(waiting), np.int64).reshape(-1, 2)
         tensors[f"{name}/values"] = np.array(list(waiting.values()), np.float64).reshape(
@@ -123,8 +123,8 @@ def _restore_statistics(
     statistics.counts.n_rows = int(described["rows"])
     for i, (item, state) in enumerate(zip(fields, described["fields"], strict=True)):
         _restore(item, state, f"{i}", tensors)
-    for i, dyadic in enumerate(statistics.sketches):
-        dyadic.waiting = _restore_sketches(tensors.pop(f"sketches/{i}/meta"), tensors.pop(f"sketches/{i}/points"))
+    for i, tree in enumerate(statistics.sketches):
+        tree.waiting = _restore_sketches(tensors.pop(f"sketches/{i}/meta"), tensors.pop(f"sketches/{i}/points"))
     moments, totals = (_pairs(tensors, name) for name in ("moments", "totals"))
     statistics.moments.waiting = {key: Moments(*values.tolist()) for key, values in moments}
     statistics.totals.waiting = dict(totals)

@@ -1,4 +1,4 @@
-"""Prepared: what the first pass over the data finds, kept for restarts."""
+"""FirstPass: what the first pass over the data finds, kept for restarts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray
 from splinefm._files import replacing
-from splinefm.distribute.checkpoints import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
+from splinefm.distribute.checkpoints import (
+    DamagedCheckpoint,
+    check_files,
+    damaged,
+    decode_manifest,
+    encode_manifest,
+    file_digest,
+)
 from splinefm.distribute.processes import Processes
 from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
@@ -29,7 +36,7 @@ MANIFEST = "prepared.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class FirstPass:
     """The statistics of all rows, and the validation rows of this process."""
 
     statistics: ShareStatistics
@@ -41,13 +48,15 @@ class Prepared:
         return self.statistics.n_rows - self.statistics.validation_rows(VALIDATION_ROWS)
 
 
-def prepare(rows: ParquetRows, scan: Scan, processes: Processes, folder: Path, threads: int, again: bool) -> Prepared:
+def run_first_pass(
+    rows: ParquetRows, scan: Scan, processes: Processes, folder: Path, threads: int, again: bool
+) -> FirstPass:
     """Read all rows once, or use what an interrupted run has read `again`."""
-    if again and processes.largest([float((folder / MANIFEST).is_file())])[0]:
-        with processes.together():
+    if again and processes.maxima([float((folder / MANIFEST).is_file())])[0]:
+        with processes.fail_together():
             return _restored(scan, processes, folder, threads)
     sample = ValidationSample(scan.validation, scan.seed, VALIDATION_ROWS)
-    with processes.together():
+    with processes.fail_together():
         own = collect_statistics(rows, scan, processes.index, processes.count, threads=threads, keep=sample)
     whole = _merged(own, processes, rows.n_rows, threads)
     sample.share = whole.validation_share(VALIDATION_ROWS)
@@ -56,7 +65,7 @@ def prepare(rows: ParquetRows, scan: Scan, processes: Processes, folder: Path, t
     ]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
     _keep(whole, sample, processes, folder)
-    return Prepared(whole, sample)
+    return FirstPass(whole, sample)
 
 
 def check_validation(rows: ParquetRows, scan: Scan) -> None:
@@ -89,7 +98,7 @@ def _merged(own: ShareStatistics, processes: Processes, n_rows: int, threads: in
             other = from_bytes(processes.receive(processes.index + distance), own.scan, threads)
             own = merge_statistics([own, other])
         distance *= 2
-    with processes.together():
+    with processes.fail_together():
         if processes.first:
             merge_statistics([own], n_rows)
     data = processes.broadcast(to_bytes(own) if processes.first else None)
@@ -98,16 +107,16 @@ def _merged(own: ShareStatistics, processes: Processes, n_rows: int, threads: in
 
 def _keep(whole: ShareStatistics, sample: ValidationSample, processes: Processes, folder: Path) -> None:
     """Write the validation rows, then the statistics, then the checksums of both."""
-    with processes.together():
+    with processes.fail_together():
         if processes.first:  # that of another run does not belong to what is written now
             (folder / MANIFEST).unlink(missing_ok=True)
     own = folder / f"validation-{processes.index:05}.arrow"
     digest = ""
-    with processes.together():
+    with processes.fail_together():
         _write_rows(own, sample)
         digest = file_digest(own)
     gathered = processes.gather(json.dumps([own.name, digest]).encode())
-    with processes.together():
+    with processes.fail_together():
         if processes.first:
             files = dict(json.loads(data) for data in gathered)
             for path in set(folder.glob("validation-*.arrow")) - {folder / name for name in files}:
@@ -116,7 +125,7 @@ def _keep(whole: ShareStatistics, sample: ValidationSample, processes: Processes
                 file.write(to_bytes(whole))
             files[STATISTICS] = file_digest(folder / STATISTICS)
             with replacing(folder / MANIFEST) as file:
-                file.write(seal({}, files).encode())
+                file.write(encode_manifest({}, files).encode())
 
 
 def _write_rows(path: Path, sample: ValidationSample) -> None:
@@ -128,14 +137,14 @@ def _write_rows(path: Path, sample: ValidationSample) -> None:
                     writer.write_batch(batch)
 
 
-def _restored(scan: Scan, processes: Processes, folder: Path, threads: int) -> Prepared:
+def _restored(scan: Scan, processes: Processes, folder: Path, threads: int) -> FirstPass:
     """Return what an interrupted run has written; every process verifies what it reads."""
     files = _read_manifest(folder)
     names = sorted(name for name in files if name != STATISTICS)[processes.index :: processes.count]
     try:
         check_files(folder, {name: files[name] for name in (STATISTICS, *names)})
     except DamagedCheckpoint as error:
-        raise ValueError(f"{error}; {_way_out(folder)}") from error
+        raise ValueError(f"{error}; {_advice(folder)}") from error
     try:
         whole = from_bytes((folder / STATISTICS).read_bytes(), scan, threads)
     except Mismatch as error:
@@ -148,22 +157,22 @@ def _restored(scan: Scan, processes: Processes, folder: Path, threads: int) -> P
             with pa.ipc.open_stream(data) as reader:
                 sample.parts += [_without_randoms(batch) for batch in reader]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
-    return Prepared(whole, sample)
+    return FirstPass(whole, sample)
 
 
 def _read_manifest(folder: Path) -> Mapping[str, str]:
     """Return the checksums of the files that hold what was prepared."""
     path = folder / MANIFEST
     try:
-        files = open_seal(path.read_text(encoding="utf-8"))[1]
+        files = decode_manifest(path.read_text(encoding="utf-8"))[1]
     except (ValueError, RecursionError, FileNotFoundError) as error:
-        raise ValueError(f"{damaged(path)}; {_way_out(folder)}") from error
+        raise ValueError(f"{damaged(path)}; {_advice(folder)}") from error
     if STATISTICS not in files:
-        raise ValueError(f"{damaged(path)}; {_way_out(folder)}")
+        raise ValueError(f"{damaged(path)}; {_advice(folder)}")
     return files
 
 
-def _way_out(folder: Path) -> str:
+def _advice(folder: Path) -> str:
     return f"remove {str(folder / MANIFEST)!r} to read all rows again"
 
 

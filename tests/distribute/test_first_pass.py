@@ -24,7 +24,7 @@ def prepare(tmp_path):
     """Prepare a run of one process in a folder "run", as a first run or again."""
     import torch
 
-    from splinefm.distribute.prepared import prepare
+    from splinefm.distribute.first_pass import run_first_pass
     from splinefm.distribute.processes import Processes
     from splinefm.distribute.rows import open_rows
     from splinefm.distribute.statistics import Scan
@@ -38,13 +38,13 @@ def prepare(tmp_path):
 
     def run(again, seed=0):
         scan = Scan(schema, as_loss("squared"), "y", validation=0.25, seed=seed)
-        return prepare(open_rows(tmp_path / "rows.parquet"), scan, processes, tmp_path / "run", 1, again)
+        return run_first_pass(open_rows(tmp_path / "rows.parquet"), scan, processes, tmp_path / "run", 1, again)
 
     return run
 
 
-def rows_of(prepared):
-    return pa.Table.from_batches([batch for _, batch in prepared.sample.parts])
+def rows_of(first_pass):
+    return pa.Table.from_batches([batch for _, batch in first_pass.sample.parts])
 
 
 def test_a_restart_has_the_validation_rows_and_statistics_of_the_first_run(prepare):
@@ -115,8 +115,8 @@ def test_a_checkpoint_that_is_due_is_wanted_by_one_step(monkeypatch):
     job._saved_at, job._has_asked = 0.0, False
     wanted = []
     for now[0] in (30.0, 61.0, 62.0):
-        wanted.append(job._wants().checkpoint)
+        wanted.append(job._request().checkpoint)
     job._saved_at, job._has_asked = now[0], False  # it is written
     for now[0] in (100.0, 122.5, 123.0):
-        wanted.append(job._wants().checkpoint)
+        wanted.append(job._request().checkpoint)
     assert wanted == [False, True, False, False, True, False]
