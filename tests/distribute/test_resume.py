@@ -25,7 +25,7 @@ def resume(facts, before, **kept):
         state_dict=dict, fused_optimizer=SimpleNamespace(state_dict=lambda: {"state": {}}), module=None
     )
     dense = SimpleNamespace(number=0, state={})
-    model = SimpleNamespace(processes=SimpleNamespace(together=nullcontext), dense=dense, parallel=parallel)
+    model = SimpleNamespace(processes=SimpleNamespace(fail_together=nullcontext), dense=dense, parallel=parallel)
     found = Job(model, None, None, None, 0, None, checkpoints, 0.0, None).resume(facts)
     return found.step, dense.number
 

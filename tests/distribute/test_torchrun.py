@@ -46,7 +46,7 @@ def fit_options(data, out):
 
 
 def process_of(process, launcher):
-    """The process of a process, among those that a process has started."""
+    """The id of a process of a job, among the children of its launcher."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     for pid in map(int, children):
         if f"\0RANK={process}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
@@ -54,7 +54,7 @@ def process_of(process, launcher):
     raise LookupError(f"no process {process} among {children}")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of processes in /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of a job in /proc")
 def test_a_killed_process_starts_again(data, tmp_path):
     options = ["--processes", 2, "--max-restarts", 1, "--checkpoint-minutes", 0.001, "--batch-size", 64, "--json"]
     job = start(*fit_options(data, tmp_path / "m.sfm"), *options)
@@ -75,7 +75,7 @@ def wait_for_checkpoint(job, folder):
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of processes in /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of a job in /proc")
 def test_sigterm_leaves_a_checkpoint_to_continue_from(data, tmp_path):
     options = [*fit_options(data, tmp_path / "m.sfm"), "--processes", 2, "--batch-size", 16, "--json"]
     job = start(*options, "--checkpoint-minutes", 0.001)

@@ -187,10 +187,10 @@ class Feed:
     size: int
     floor: Callable[[FloatArray, FloatArray], float]  # the floor of the loss of some rows
 
-    def empty(self) -> Batch:
-        """A batch without rows."""
+    def batch(self, chunk: Chunk | None, rows: Int64Array) -> Batch:
+        """A batch of some rows of a chunk, filled up with rows of weight zero; all of them without a chunk."""
         nothing = Chunk(empty_slots(0, self.maker.layout), np.zeros(0), np.zeros(0))
-        return self.maker(nothing, np.arange(0), self.size)
+        return self.maker(nothing if chunk is None else chunk, rows, self.size)
 
     def batches(self, share: Share) -> Iterator[LocalBatch]:
         """Yield the batches of a share."""
@@ -241,7 +241,7 @@ class Feed:
         self, fed: LocalBatch | None, processes: Processes, request: Callable[[], StepRequest], end: Position
     ) -> tuple[LocalBatch, torch.Tensor, Any]:
         """Begin to sum what all processes have in their next step."""
-        fed = fed or LocalBatch(self.empty(), 0, 0.0, lambda: end)
+        fed = fed or LocalBatch(self.batch(None, np.arange(0)), 0, 0.0, lambda: end)
         weight = float(fed.batch.weight.sum(dtype=torch.float64))
         facts = torch.tensor([weight, fed.n_rows, *map(float, request())], dtype=torch.float64)
         work = dist.all_reduce(facts, group=processes.group, async_op=True) if processes.count > 1 else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
 from splinefm.distribute.wire import Mismatch, from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.tables.names import missing_column_message
 from splinefm.train.rows import ValidationSample
 
 # The most validation rows of all processes.
@@ -70,9 +68,10 @@ def run_first_pass(
 
 def check_validation(rows: ParquetRows, scan: Scan) -> None:
     """Raise if validation rows do not have the columns of the others."""
-    for name in scan.columns:
-        if name not in rows.schema.names:
-            raise ValueError(f"in the validation rows: {missing_column_message(name, rows.schema.names)}")
+    try:
+        rows.check_columns(scan.columns)
+    except ValueError as error:
+        raise ValueError(f"in the validation rows: {error}") from error
 
 
 def read_validation(rows: ParquetRows, scan: Scan, processes: Processes) -> ValidationSample:
@@ -81,7 +80,7 @@ def read_validation(rows: ParquetRows, scan: Scan, processes: Processes) -> Vali
     while share * rows.n_rows > VALIDATION_ROWS:
         share /= 2.0
     sample = ValidationSample(share, scan.seed, rows.n_rows)
-    first, end = (rows.n_rows * process // processes.count for process in (processes.index, processes.index + 1))
+    first, end = processes.part(rows.n_rows)
     for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
         sample.add(first, batch)
         first += batch.num_rows
@@ -115,10 +114,10 @@ def _keep(whole: ShareStatistics, sample: ValidationSample, processes: Processes
     with processes.fail_together():
         _write_rows(own, sample)
         digest = file_digest(own)
-    gathered = processes.gather(json.dumps([own.name, digest]).encode())
+    gathered = processes.gather_json([own.name, digest])
     with processes.fail_together():
         if processes.first:
-            files = dict(json.loads(data) for data in gathered)
+            files = dict(gathered)
             for path in set(folder.glob("validation-*.arrow")) - {folder / name for name in files}:
                 path.unlink()
             with replacing(folder / STATISTICS) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,8 +149,8 @@ def open_same_rows(data: str | Sequence[str], processes: Processes, least: int |
     with processes.fail_together():
         rows = open_rows(data)
         rows.check_processes(processes.count if least is None else least)
-        own = json.dumps([rows.fingerprint, rows.files])
-    found = [json.loads(data) for data in processes.gather(own.encode())]
+        own = [rows.fingerprint, rows.files]
+    found = processes.gather_json(own)
     with processes.fail_together():
         if processes.first:
             refuse_other_files([fingerprint for fingerprint, _ in found], [dict(files) for _, files in found])
@@ -176,8 +175,8 @@ def _with_classes(loss: Loss, target: str, rows: ParquetRows, processes: Process
         return loss
     with processes.fail_together():
         own = collect_labels(rows, target, processes.index, processes.count, most=most, shares=loss.name == "logistic")
-    message = json.dumps(None if own is None else sorted(own, key=str)).encode()
-    found = [None if labels is None else set(labels) for labels in map(json.loads, processes.gather(message))]
+    everyone = processes.gather_json(None if own is None else sorted(own, key=str))
+    found = [None if labels is None else set(labels) for labels in everyone]
     with processes.fail_together():
         return replace(loss, classes=merge_labels(found, target, most))
 

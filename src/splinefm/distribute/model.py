@@ -16,7 +16,7 @@ from torchrec import KeyedTensor
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm.distribute.batches import Batch, BatchMaker
-from splinefm.distribute.optimizers import DenseOptimizer
+from splinefm.distribute.optimizers import DenseOptimizer, penalties_of
 from splinefm.distribute.processes import Processes
 from splinefm.distribute.tables import (
     ShardedTable,
@@ -363,29 +363,20 @@ def adapt_penalties(model: ParallelModel, dispersion: float) -> None:
     squares = model.processes.sums(_squares(model)) / sizes
     parts = (model.shape.width - model.model.third) // model.model.part_size(len(model.layout.fields))
     length, length_third = math.sqrt(parts) * np.sqrt(squares[0]), np.sqrt(squares[1])
-    third = np.array([group.l2 if group.l2_third is None else group.l2_third for group in flat])
-    set_penalties(
-        model,
-        dispersion * np.array([group.l2 for group in flat]) / np.maximum(length, MIN_LENGTH),
-        dispersion * third / np.maximum(length_third, MIN_LENGTH),
-        dispersion * np.array([group.l2_linear for group in flat]),
-        dispersion * np.array([group.smoothness for group in flat]),
-    )
+    penalties = dispersion * penalties_of(flat)
+    penalties[0] /= np.maximum(length, MIN_LENGTH)
+    penalties[1] /= np.maximum(length_third, MIN_LENGTH)
+    set_penalties(model, penalties)
 
 
 def first_penalties(model: ParallelModel) -> None:
     """Set the penalties of the first epoch: those of the groups."""
-    flat = [group for parts in model.groups for group in parts]
-    third = np.array([group.l2 if group.l2_third is None else group.l2_third for group in flat])
-    others = (np.array([getattr(group, name) for group in flat]) for name in ("l2_linear", "smoothness"))
-    set_penalties(model, np.array([group.l2 for group in flat]), third, *others)
+    set_penalties(model, penalties_of([group for parts in model.groups for group in parts]))
 
 
-def set_penalties(
-    model: ParallelModel, l2: FloatArray, l2_third: FloatArray, l2_linear: FloatArray, smoothness: FloatArray
-) -> None:
-    """Set the penalties of all groups. Those of a large table have one: the mean by number of features."""
-    model.penalties = np.stack([l2, l2_third, l2_linear, smoothness])
+def set_penalties(model: ParallelModel, penalties: FloatArray) -> None:
+    """Set the penalties of all groups. The groups of a large table have one: the mean by number of features."""
+    model.penalties = penalties
     small, large, at = [], [], 0
     for table, parts in zip(model.tables, model.groups, strict=True):
         own = np.arange(at, at + len(parts))
@@ -397,7 +388,7 @@ def set_penalties(
             means = np.average(model.penalties[:3, own], axis=1, weights=weights)
             large += [means] * len(table.units)
     chosen = model.penalties[:, np.concatenate([np.zeros(0, int), *small])]
-    model.dense.set_penalties(*chosen)
+    model.dense.set_penalties(chosen)
     if large:
         model.formula.l2[:] = torch.from_numpy(np.stack(large, 1)).to(model.formula.l2)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import scipy.sparse
 import torch
 
+from splinefm._arrays import FloatArray
 from splinefm.distribute.tables import ShardedTable, VectorShape
 from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group
@@ -68,21 +69,12 @@ class DenseOptimizer:
         values = torch.from_numpy(entries.data)
         sparse = torch.sparse_coo_tensor(place, values, matrix.shape, check_invariants=False).coalesce()
         self.roughness = sparse.to(self.device)
-        self.set_penalties(
-            [group.l2 for group in groups],
-            [group.l2 if group.l2_third is None else group.l2_third for group in groups],
-            [group.l2_linear for group in groups],
-            [group.smoothness for group in groups],
-        )
+        self.set_penalties(penalties_of(groups))
 
-    def set_penalties(
-        self, l2: Iterable[float], l2_third: Iterable[float], l2_linear: Iterable[float], smoothness: Iterable[float]
-    ) -> None:
-        """Set the penalties of every group of the small tables."""
-        pairs, third, linear, smooth = (
-            torch.tensor(np.array(list(values), np.float32)).to(self.device)[self.group_of]
-            for values in (l2, l2_third, l2_linear, smoothness)
-        )
+    def set_penalties(self, penalties: FloatArray) -> None:
+        """Set the penalties of every group of the small tables, as `penalties_of` lists them."""
+        of_features = torch.tensor(penalties.astype(np.float32)).to(self.device)[:, self.group_of]
+        pairs, third, linear, smooth = of_features
         outputs, width = self.shape.outputs, self.shape.width
         by_part = torch.stack([pairs] * (width - self.third) + [third] * self.third + [linear], 1)
         padding = self.shape.dim - outputs * (width + 1)
@@ -132,6 +124,15 @@ class DenseOptimizer:
         v.lerp_(gradient.square(), 1.0 - BETA2)
         correct1, correct2 = 1.0 - BETA1**self.number, 1.0 - BETA2**self.number
         return self.learning_rate * (m / correct1) / ((v / correct2).sqrt() + EPS)
+
+
+def penalties_of(groups: list[Group]) -> FloatArray:
+    """L2 of vectors, of coordinates for products of three, of linear weights, and smoothness, of every group."""
+    third = (group.l2 if group.l2_third is None else group.l2_third for group in groups)
+    rows = [
+        (group.l2, of_third, group.l2_linear, group.smoothness) for group, of_third in zip(groups, third, strict=True)
+    ]
+    return np.array(rows, np.float64).reshape(-1, 4).T.copy()
 
 
 def _block_size(group: Group) -> int:

@@ -129,6 +129,14 @@ class Processes:
         lengths = self.sums(sizes).astype(int).tolist()
         return [self.broadcast(data if at == self.index else None, at, length) for at, length in enumerate(lengths)]
 
+    def gather_json(self, value: object) -> list[Any]:
+        """The values of all processes, on all of them, as JSON has them."""
+        return [json.loads(data) for data in self.gather(json.dumps(value).encode())]
+
+    def part(self, n_rows: int) -> tuple[int, int]:
+        """The first row of this process, and the row after its last, if rows are divided evenly."""
+        return n_rows * self.index // self.count, n_rows * (self.index + 1) // self.count
+
     def broadcast(self, data: bytes | None, source: int = 0, length: int | None = None) -> bytes:
         """A message of one process, on all processes."""
         if self.count == 1:
@@ -180,7 +188,7 @@ class Processes:
 
     def check_same(self, facts: Mapping[str, str], what: str) -> None:
         """Raise on process 0 if another process has other facts, and `PeerFailed` on the others."""
-        everyone = [json.loads(data) for data in self.gather(json.dumps(dict(facts)).encode())]
+        everyone = self.gather_json(dict(facts))
         with self.fail_together():
             for process, theirs in enumerate(everyone):
                 different = [name for name in facts if theirs.get(name) != facts[name]]

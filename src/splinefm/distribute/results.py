@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def write_result(
             entry = (
                 write_shard(out, save, processes.index, ranges, head, own_pieces(model)).to_dict() if ranges else None
             )
-        entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
+        entries = processes.gather_json(entry)
         with processes.fail_together():
             if processes.first:
                 found = [Entry.from_dict(entry) for entry in entries if entry is not None]

@@ -21,6 +21,7 @@ from splinefm._cached import cached_property
 from splinefm._parallel import in_order
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.files import RowGroup, find_row_groups, read_row_groups
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.table import MAX_OPEN, OPEN_COLUMNS, Table, make_table
 from splinefm.train.settings import seeded
 
@@ -92,6 +93,12 @@ class ParquetRows:
         if not 0 <= begin <= end <= self.n_rows:
             raise ValueError(f"rows {begin:,} to {end:,} are not among the {self.n_rows:,} rows of the files")
         return make_table(self.schema, end - begin, partial(self._read, begin, end))
+
+    def check_columns(self, names: Iterable[str]) -> None:
+        """Raise if a column is missing."""
+        for name in names:
+            if name not in self.schema.names:
+                raise ValueError(missing_column_message(name, self.schema.names))
 
     def check_processes(self, n_processes: int) -> None:
         """Raise if there are fewer rows than processes: one would have nothing to do."""

@@ -16,7 +16,6 @@ from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cross import CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train.losses import Loss
 from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, row_randoms
@@ -293,9 +292,7 @@ def collect_statistics(
     """
     begin, end = statistics_blocks(rows.n_rows, process, n_processes, scan.block)
     statistics = ShareStatistics(scan, begin, threads)
-    for name in scan.columns:
-        if name not in rows.schema.names:
-            raise ValueError(missing_column_message(name, rows.schema.names))
+    rows.check_columns(scan.columns)
     table = rows.table(begin * scan.block, min(end * scan.block, rows.n_rows))
     for batch in prefetch(table.chunks(scan.columns, scan.block)):
         if keep is not None:
@@ -354,8 +351,7 @@ def collect_labels(
     The first block of the table decides for numbers, on all processes. There can be one label more than `most`, so that
     `merge_labels` raises an error.
     """
-    if target not in rows.schema.names:
-        raise ValueError(missing_column_message(target, rows.schema.names))
+    rows.check_columns([target])
     if shares:
         first = next(rows.table(0, min(block, rows.n_rows)).chunks([target], block), None)
         if first is not None and holds_shares(first.column(0), target):
@@ -374,9 +370,7 @@ def collect_totals(
 ) -> FloatArray:
     """Return the total weight of every class in the share of one process; those of all processes are to be added."""
     columns = [source.target, *filter(None, [source.sample_weight])]
-    for name in columns:
-        if name not in rows.schema.names:
-            raise ValueError(missing_column_message(name, rows.schema.names))
+    rows.check_columns(columns)
     begin, end = statistics_blocks(rows.n_rows, process, n_processes, block)
     totals = np.zeros(len(source.classes or (0, 1)))
     for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks(columns, block):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import deque
@@ -108,7 +107,7 @@ class Job:
         begin = time.perf_counter() - state.seconds
         self._saved_at, self._has_asked = time.perf_counter(), False
         if state.penalties is not None:
-            set_penalties(self.model, *np.array(state.penalties))
+            set_penalties(self.model, np.array(state.penalties))
         n_epochs = self.training.max_epochs(self.n_rows)
         while state.epoch < n_epochs:
             self._has_asked = False  # what was asked after the last rows of an epoch is asked again
@@ -213,12 +212,7 @@ class Job:
             return math.nan
         sums = np.zeros(2)
         for i in range(n_batches):
-            n_rows = 0 if chunk is None else max(0, min(size, len(chunk.y) - i * size))
-            batch = (
-                self.feed.empty()
-                if chunk is None or not n_rows
-                else self.feed.maker(chunk, np.arange(i * size, i * size + n_rows), size)
-            )
+            batch = self.feed.batch(chunk, np.arange(0 if chunk is None else len(chunk.y))[i * size : (i + 1) * size])
             batch.total[:] = 1.0
             batch = batch.to(self.processes.device)
             losses, weight = self.model.evaluate(batch)[:, 0].double(), batch.weight.double()
@@ -251,8 +245,8 @@ class Job:
         return StepRequest(asks or self.checkpoints.has_failed, self.termination.requested)
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
-        everyone = self.processes.gather(json.dumps(position.to_dict()).encode())
-        state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
+        everyone = self.processes.gather_json(position.to_dict())
+        state.position = Position.merge([Position.from_dict(description) for description in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
         averaged = 0 if self.averages is None else self.averages.number
         numbers = {"dense_number": self.model.dense.number, "averaged": averaged}

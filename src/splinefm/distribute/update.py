@@ -68,10 +68,7 @@ class DistributedTrial:
         with processes.fail_together():
             score = old.table_scorer(threads=threads)
             new = EvaluationSums(self.loss, by_row=False)
-            first, end = (
-                rows.n_rows * process // processes.count for process in (processes.index, processes.index + 1)
-            )
-            for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
+            for batch in rows.table(*processes.part(rows.n_rows)).chunks(scan.columns, CHUNK):
                 add_scores(new, score, self.source, batch)
             if others is None and n_held_out:
                 judges = held_out
@@ -106,11 +103,10 @@ def _scores(job: Job, chunks: list[Chunk]) -> list[FloatArray]:
     places = [(i, at) for i, chunk in enumerate(chunks) for at in range(0, len(chunk.y), size)]
     found: list[list[FloatArray]] = [[] for _ in chunks]
     for step in range(int(job.processes.maxima([len(places)])[0])):
-        batch, n_rows, i = job.feed.empty(), 0, 0
-        if step < len(places):
-            i, at = places[step]
-            n_rows = min(size, len(chunks[i].y) - at)
-            batch = job.feed.maker(chunks[i], np.arange(at, at + n_rows), size)
+        i, at = places[step] if step < len(places) else (0, 0)
+        chunk = chunks[i] if step < len(places) else None
+        n_rows = 0 if chunk is None else min(size, len(chunk.y) - at)
+        batch = job.feed.batch(chunk, np.arange(at, at + n_rows))
         batch.total[:] = 1.0
         scores = model.evaluate(batch.to(job.processes.device))[:n_rows, 1:].double().cpu().numpy()
         if n_rows:
@@ -125,8 +121,7 @@ def learn_held_out(job: Job, chunk: Chunk | None) -> None:
     order = seeded(job.training.seed, model.dense.number).permutation(n_rows)
     model.set_rate(rate, ADAGRAD_RATE * rate)
     for at in range(0, int(job.processes.maxima([n_rows])[0]), size):
-        rows = order[at : at + size]
-        batch = job.feed.empty() if chunk is None or not len(rows) else job.feed.maker(chunk, rows, size)
+        batch = job.feed.batch(chunk, order[at : at + size])
         batch.total[:] = job.processes.sums([float(batch.weight.sum())])[0]
         model.step(batch.to(job.processes.device))
 

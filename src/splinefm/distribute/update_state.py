@@ -8,7 +8,6 @@ new one.
 
 from __future__ import annotations
 
-import json
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +61,7 @@ class OptimizerState:
                 self.penalties.shape == model.penalties.shape, f"the state in {str(self.folder)!r} has other groups"
             )
         model.dense.number = self.number
-        set_penalties(model, *self.penalties)
+        set_penalties(model, self.penalties)
 
 
 def optimizer_state_path(model: Path) -> Path:
@@ -117,7 +116,7 @@ def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelMode
     save = processes.broadcast(secrets.token_hex(8).encode()).decode()
     with processes.fail_together():
         entry = _write_part(folder / f"{save}-{processes.index:05}{_PART}", model).to_dict()
-    entries = [json.loads(data) for data in processes.gather(json.dumps(entry).encode())]
+    entries = processes.gather_json(entry)
 
     def before(identity: str) -> None:
         about = {"model": identity, "optimizer": optimizer, "number": model.dense.number, "files": entries}
