@@ -39,24 +39,24 @@ _INDEX = "tests/rank/test_index.py"
 
 MUTANTS = [
     # Bases, transforms, categories and drift.
-    Mutant("encode/bases/splines.py", "** (2 * order - 1)", "** (2 * order)", _TRAINING),
+    Mutant("encode/bases.py", "** (2 * order - 1)", "** (2 * order)", _TRAINING),
     Mutant(
-        "encode/bases/splines.py",
+        "encode/bases.py",
         "functions = (start[:, None] + np.arange(self.degree + 1)) % self.segments",
         "functions = np.minimum(start[:, None] + np.arange(self.degree + 1), self.segments - 1)",
         "tests/encode/bases",
     ),
     Mutant(
-        "encode/bases/functions.py",
+        "encode/bases.py",
         'np.searchsorted(self._borders, u, side="right")',
         'np.searchsorted(self._borders, u, side="left")',
         "tests/encode/bases",
     ),
     Mutant(
-        "encode/bases/functions.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"
+        "encode/bases.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"
     ),
     Mutant(
-        "encode/transforms/quantile.py",
+        "encode/transforms/scaling.py",
         "share[heaviest] > 1 / knots",
         "share[heaviest] > 2 / knots",
         "tests/encode/transforms",
@@ -138,7 +138,7 @@ MUTANTS = [
     ),
     # Views and explanations.
     Mutant("inspect/curves.py", "left * scale, right)", "left, right)", "tests/inspect"),
-    Mutant("inspect/curves.py", "by_u * transform_slope(transform, inside)", "by_u", "tests/inspect"),
+    Mutant("inspect/curves.py", "by_u * _transform_slope(transform, inside)", "by_u", "tests/inspect"),
     Mutant("inspect/crossed.py", "np.argmax(sign * scores)", "np.argmax(scores)", "tests/inspect"),
     Mutant("inspect/terms.py", "math.comb(n - 1, coalition", "math.comb(n, coalition", "tests/inspect/test_crosses.py"),
     Mutant("inspect/importance.py", "square - mean**2", "square", _EXPLAIN),
