@@ -52,9 +52,7 @@ MUTANTS = [
         'np.searchsorted(self._borders, u, side="left")',
         "tests/encode/bases",
     ),
-    Mutant(
-        "encode/bases.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"
-    ),
+    Mutant("encode/bases.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"),
     Mutant(
         "encode/transforms/scaling.py",
         "share[heaviest] > 1 / knots",
