@@ -130,7 +130,7 @@ def report(log: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "splinefm", "ab", "report", str(log), "--no-outcome", "skip"]
     print(f"\n$ splinefm {' '.join(command[3:])}", flush=True)
     subprocess.run(command, check=True)
-    return as_rows(ab_report(log, no_outcome="skip"))
+    return as_rows(ab_report(log, no_outcome="skip").figures)
 
 
 def print_summary(found: dict[str, Any]) -> None:

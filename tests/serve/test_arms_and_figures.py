@@ -21,7 +21,7 @@ from typer.main import get_command
 import splinefm as sf
 from splinefm.cli.main import app
 from splinefm.serve import Arm, Limits, ServiceSettings
-from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
+from splinefm.serve.ab import KeySums, ab_report, difference_of_means, mean_interval, ratio_interval
 from splinefm.serve.admission import WorkQueue
 from splinefm.serve.feedback import FeedbackLog, read_log
 from splinefm.serve.logs import LOG_CONFIG
@@ -84,14 +84,14 @@ class TestOnlineFigure:
         other.close()
         with next(tmp_path.glob("*-1.jsonl")).open("a") as file:
             file.write('{"at": 1, "id": "r1", "outc')  # a worker that was killed
-        figures = {(item.arm, item.hour): item for item in ab_report(tmp_path)}
+        figures = {(item.arm, item.hour): item for item in ab_report(tmp_path).figures}
         a = figures["a", "all"]
         assert (a.rows, a.outcomes, a.predicted, a.measured.value) == (2, 1.0, 0.3, 0.5)
         np.testing.assert_allclose(a.ratio.value, 0.6 / 1.0 - 1.0)
         assert figures["b", "all"].outcomes == 0 and np.isnan(figures["b", "all"].ratio.value)
         assert figures["s", "all"].shadow and figures["s", "all"].rows == 3
         assert len([hour for arm, hour in figures if arm == "a"]) == 2
-        skipped = {item.arm: item for item in ab_report(tmp_path, no_outcome="skip") if item.hour == "all"}
+        skipped = {item.arm: item for item in ab_report(tmp_path, no_outcome="skip").figures if item.hour == "all"}
         assert skipped["a"].rows == 2 and "b" not in skipped
 
     def test_feedback_replaces_what_was_said_of_the_row_before(self, tmp_path):
@@ -101,7 +101,7 @@ class TestOnlineFigure:
             log.outcome("r", row, outcome)
         log.close()
         for no_outcome in ("zero", "skip"):
-            found = ab_report(tmp_path, no_outcome=no_outcome)[-1]
+            found = ab_report(tmp_path, no_outcome=no_outcome).figures[-1]
             assert (found.rows, found.outcomes, found.ratio.value) == (3, 4.0, 1.0 / 4.0 - 1.0)
 
     def test_intervals_hold_the_truth_as_often_as_they_say(self):
@@ -133,11 +133,61 @@ class TestOnlineFigure:
             log.close()
         sums = {"keyed": ([3.0, 0.0, 1.0], [2.0, 1.0, 1.0]), "plain": ([1.0, 3.0], [2.0, 2.0])}
         for folder, (y, n) in sums.items():
-            found = ab_report(tmp_path / folder)[-1].measured
+            found = ab_report(tmp_path / folder).figures[-1].measured
             residuals = np.array(y) - np.array(n)  # the mean is 1
             deviation = np.sqrt((residuals**2).sum() * len(y) / (len(y) - 1)) / 4.0
             assert found.value == 1.0
             assert found.high - found.value == pytest.approx(1.959964 * deviation, rel=1e-5)
+
+    def test_looks_at_any_time_are_rarely_wrong(self):
+        """30 looks at a difference that is not there, with 5 %; an interval for one look fails far more often."""
+        rng = np.random.default_rng(0)
+        wrong = naive = 0
+        runs = 200
+        for _ in range(runs):
+            rows = rng.integers(1, 5, (2, 6000)).astype(float)
+            sums = rng.binomial(rows.astype(int), 0.2).astype(float)
+            found = [False, False]
+            for n in np.geomspace(200, 6000, 30).astype(int):
+                arms = [KeySums(sums[a, :n], rows[a, :n], np.zeros(n)) for a in (0, 1)]
+                _, at_any_time, _ = difference_of_means(*arms, 0.05)
+                once = [mean_interval(arm.outcomes, arm.rows, 1.96) for arm in arms]
+                half = np.hypot(*(item.high - item.value for item in once))
+                found[0] |= not at_any_time.low <= 0.0 <= at_any_time.high
+                found[1] |= abs(once[0].value - once[1].value) > half
+            wrong, naive = wrong + found[0], naive + found[1]
+        assert wrong <= 0.05 * runs + 5 and naive > 0.15 * runs
+
+    def test_outcomes_before_the_test_make_the_difference_sharper_and_do_not_move_it(self):
+        rng = np.random.default_rng(1)
+        users = rng.beta(1.0, 4.0, (2, 4000))
+        rows = np.full((2, 4000), 20.0)
+        sums = rng.binomial(20, np.clip(users * np.array([[1.1], [1.0]]), 0, 1)).astype(float)
+        before = rng.binomial(50, users) / 50.0
+        sharp = difference_of_means(*(KeySums(sums[a], rows[a], before[a]) for a in (0, 1)), 0.05)
+        plain = difference_of_means(*(KeySums(sums[a], rows[a], 0.0 * before[a]) for a in (0, 1)), 0.05)
+        assert sharp[2] > 0.6 and plain[2] == 0.0
+        assert sharp[1].high - sharp[1].low < 0.7 * (plain[1].high - plain[1].low)
+        for found in (sharp, plain):
+            assert found[1].low <= 0.02 <= found[1].high
+
+    def test_arms_of_a_log_are_compared_since_the_start_of_a_test(self, tmp_path, monkeypatch):
+        log = FeedbackLog(tmp_path, 0)
+        for at, name in ((100.0, "old"), (5000.0, "new")):
+            monkeypatch.setattr("splinefm.serve.feedback.time.time", lambda at=at: at)
+            arms = ["a", "b"] * 50
+            log.scored(name, arms, np.full(100, 0.5), [f"u{i}" for i in range(100)], None)
+            for i in range(100):
+                log.outcome(name, i, float(i % 4 == 0 or (name == "new" and arms[i] == "b")))
+        log.outcome("nothing", 0, 1.0)
+        log.close()
+        monkeypatch.undo()
+        found = ab_report(tmp_path, start=3600.0)
+        (item,) = found.differences
+        assert (item.arm, item.base, item.keys, found.unmatched) == ("b", "a", 100, 1)
+        assert {figures.rows for figures in found.figures} == {50} and found.figures[0].measured.value == 0.5
+        assert item.reduction > 0.0 and item.difference.low > 0.0
+        assert ab_report(tmp_path).figures[-1].rows == 100
 
     def test_the_report_is_printed(self, run, tmp_path):
         log = FeedbackLog(tmp_path / "log", 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import typer
@@ -28,22 +30,45 @@ def _about() -> None:
     """Compare the arms of a server."""
 
 
+Start = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="When the test began, such as 2026-11-19T08:00 (UTC). Outcomes before that make the comparison sharper.",
+    ),
+]
+
+
 @ab.command()
 def report(
-    log: LogFolder, no_outcome: NoOutcome = "zero", confidence: Confidence = 0.95, as_json: opt.Json = False
+    log: LogFolder,
+    no_outcome: NoOutcome = "zero",
+    confidence: Confidence = 0.95,
+    start: Start = None,
+    as_json: opt.Json = False,
 ) -> None:
-    """Print predicted / measured - 1 of each arm, by hour and in all, with confidence intervals.
+    """Print predicted / measured - 1 of each arm, by hour and in all, and the differences between the arms.
 
     Example: splinefm ab report log/
     """
     from splinefm.serve.ab import ab_report, as_rows
 
-    rows = as_rows(ab_report(log, no_outcome=no_outcome, confidence=confidence))
+    began = None if start is None else datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()
+    found = ab_report(log, no_outcome=no_outcome, confidence=confidence, start=began)
+    rows = as_rows(found.figures)
     if as_json:
-        print_json({"arms": rows})
+        differences = [asdict(item) for item in found.differences]
+        print_json({"arms": rows, "differences": differences, "unmatched_outcomes": found.unmatched})
         return
     header = ["arm", "hour (UTC)", ">rows", ">outcomes", ">predicted", ">measured", ">predicted / measured - 1"]
     print_table(header, [_cells(row) for row in rows])
+    for item in found.differences:
+        value = item.difference
+        text = f"{item.arm} - {item.base}: {value.value:+.4g} ({value.low:+.4g} to {value.high:+.4g}) per row"
+        explained = f"; {item.reduction:.0%} of the variance explained by outcomes before" if item.reduction else ""
+        print(f"{text}, {item.keys:,} keys, valid whenever you look{explained}")
+    if found.unmatched:
+        print(f"{found.unmatched:,} outcomes are of no prediction in this log")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -1,8 +1,13 @@
-"""What a log says about the arms of a split: predicted over measured, hour by hour, with confidence intervals.
+"""What a log says about the arms of a split: predicted over measured by hour, and the arms against each other.
 
 The online figure of the paper is the mean prediction divided by the mean outcome, minus 1: zero for a model that is
 right on average. Rows of one user are not independent, so the intervals are those of sums by key (the delta method for
 a ratio of means, on the logarithmic scale: a ratio is positive).
+
+Arms are compared by their mean outcomes, with an asymptotic confidence sequence (Waudby-Smith et al., Annals of
+Statistics 2024): it holds the true difference at all times at once, so that one may look whenever one likes, and stop
+when it no longer holds 0. Outcomes of a key before the test explain a part of its outcomes in the test (CUPED, Deng et
+al., WSDM 2013): taking that part away makes the interval shorter and keeps the difference.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -67,8 +72,56 @@ class ArmFigures:
     shadow: bool = False
 
 
-def ab_report(log: str | Path, *, no_outcome: NoOutcome = "zero", confidence: float = 0.95) -> list[ArmFigures]:
-    """Read a log and compare predictions with outcomes, for each arm and hour and for all hours.
+@dataclass(frozen=True)
+class Difference:
+    """The mean outcome of an arm minus that of the first arm.
+
+    Parameters
+    ----------
+    arm, base : str
+        The arms.
+    keys : int
+        Keys of both.
+    difference : Interval
+        With a confidence interval that holds at all times.
+    reduction : float
+        Share of the variance that outcomes before the test explain.
+    """
+
+    arm: str
+    base: str
+    keys: int
+    difference: Interval
+    reduction: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a log says.
+
+    Parameters
+    ----------
+    figures : list of ArmFigures
+        Each arm, by hour and in all.
+    differences : list of Difference
+        Each other arm against the first one.
+    unmatched : int
+        Outcomes of rows that are not in the log.
+    """
+
+    figures: list[ArmFigures]
+    differences: list[Difference]
+    unmatched: int
+
+
+def ab_report(
+    log: str | Path,
+    *,
+    no_outcome: NoOutcome = "zero",
+    confidence: float = 0.95,
+    start: float | None = None,
+) -> Report:
+    """Read a log, compare predictions with outcomes for each arm and hour, and the outcomes of the arms.
 
     Parameters
     ----------
@@ -78,6 +131,8 @@ def ab_report(log: str | Path, *, no_outcome: NoOutcome = "zero", confidence: fl
         What a row without feedback means: that nothing happened, such as no click, or that it is not known yet.
     confidence : float
         Share of intervals that hold the true value.
+    start : float, optional
+        When the test began, in seconds since 1970. Lines before that explain outcomes of their keys, and do not count.
 
     Examples
     --------
@@ -88,7 +143,7 @@ def ab_report(log: str | Path, *, no_outcome: NoOutcome = "zero", confidence: fl
     ...     log.scored("r", ["a"], np.array([0.5, 0.25, 0.25, 0.5]), ["u", "v", "w", "x"], None)
     ...     log.outcome("r", 0, 1.0)
     ...     log.close()
-    ...     figures = ab_report(folder)[-1]
+    ...     figures = ab_report(folder).figures[-1]
     >>> figures.rows, figures.predicted, figures.measured.value, figures.ratio.value
     (4, 0.375, 0.25, 0.5)
     """
@@ -101,20 +156,30 @@ def ab_report(log: str | Path, *, no_outcome: NoOutcome = "zero", confidence: fl
     for line in read_log(folder):
         if "outcome" in line:
             outcomes[line["id"], line["row"]] = line["outcome"]  # the last word counts
-    columns = _Columns()
+    rows = _Rows()
+    unmatched = set(outcomes)
     for line in read_log(folder):
         if "predictions" in line:
-            columns.add(line, outcomes, no_outcome)
-    return columns.figures(NormalDist().inv_cdf(0.5 + confidence / 2.0))
+            unmatched.difference_update((line["id"], i) for i in range(len(line["predictions"])))
+            rows.add(line, outcomes, no_outcome, start)
+    figures = rows.figures(NormalDist().inv_cdf(0.5 + confidence / 2.0))
+    return Report(figures, rows.differences(1.0 - confidence), len(unmatched))
 
 
-class _Columns:
-    """Rows of a log, by arm."""
+class _Rows:
+    """Rows of a log, by arm, and what their keys did before the test."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, bool], list[tuple[str, str, float, float]]] = {}
+        self._before: dict[str, list[float]] = {}
 
-    def add(self, line: Mapping[str, Any], outcomes: Mapping[tuple[str, int], float], no_outcome: NoOutcome) -> None:
+    def add(
+        self,
+        line: Mapping[str, Any],
+        outcomes: Mapping[tuple[str, int], float],
+        no_outcome: NoOutcome,
+        start: float | None,
+    ) -> None:
         hour = time.strftime("%Y-%m-%d %H:00", time.gmtime(line["at"]))
         predictions: Sequence[Any] = line["predictions"]
         arms, keys = line["arms"], line.get("keys")
@@ -122,8 +187,12 @@ class _Columns:
             outcome = outcomes.get((line["id"], i), 0.0 if no_outcome == "zero" else None)
             if outcome is None or isinstance(prediction, list):
                 continue
-            arm = arms[i] if len(arms) > 1 else arms[0]
             key = line["id"] if keys is None else key_name(keys[i])
+            if start is not None and line["at"] < start:
+                if not line.get("shadow"):
+                    self._before.setdefault(key, []).append(float(outcome))
+                continue
+            arm = arms[i] if len(arms) > 1 else arms[0]
             own = self._rows.setdefault((arm, bool(line.get("shadow"))), [])
             own.append((hour, key, float(prediction), float(outcome)))
 
@@ -135,6 +204,71 @@ class _Columns:
                 at = np.ones(len(hours), bool) if hour == "all" else hours == hour
                 found.append(_figures(arm, hour, keys[at], predicted[at], measured[at], z, shadow))
         return found
+
+    def differences(self, alpha: float) -> list[Difference]:
+        names = sorted(arm for arm, shadow in self._rows if not shadow)
+        if len(names) < 2:
+            return []
+        sums = {name: self._sums(name) for name in names}
+        base = names[0]
+        return [Difference(name, base, *difference_of_means(sums[name], sums[base], alpha)) for name in names[1:]]
+
+    def _sums(self, arm: str) -> KeySums:
+        """Of each key of an arm: sum of outcomes, number of rows, and the mean outcome before the test."""
+        _, keys, _, measured = map(np.array, zip(*self._rows[arm, False], strict=True))
+        names, group = np.unique(keys, return_inverse=True)
+        before = [self._before.get(name) for name in names.tolist()]
+        means = np.array([np.nan if own is None else float(np.mean(own)) for own in before])
+        known = means[np.isfinite(means)]
+        means = np.where(np.isfinite(means), means, known.mean() if len(known) else 0.0)
+        return KeySums(
+            *(np.bincount(group, values).astype(np.float64) for values in (measured, np.ones(len(keys)))), means
+        )
+
+
+class KeySums(NamedTuple):
+    """Keys of an arm: sums of outcomes, numbers of rows, and mean outcomes before the test."""
+
+    outcomes: FloatArray
+    rows: FloatArray
+    before: FloatArray
+
+
+def difference_of_means(arm: KeySums, base: KeySums, alpha: float) -> tuple[int, Interval, float]:
+    """Mean outcome of an arm minus that of another: keys, the difference at all times, and what was explained.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> arms = [KeySums(rng.binomial(1, p, 20_000) * 1.0, np.ones(20_000), np.zeros(20_000)) for p in (0.12, 0.10)]
+    >>> keys, difference, _ = difference_of_means(*arms, 0.05)
+    >>> keys, difference.low > 0.0
+    (40000, True)
+    """
+    residuals = [each.outcomes - each.outcomes.sum() / each.rows.sum() * each.rows for each in (arm, base)]
+    centers = [each.rows * (each.before - np.average(each.before, weights=each.rows)) for each in (arm, base)]
+    scale = [each.rows.sum() for each in (arm, base)]
+    # One slope for both arms, so that what is taken away has the same mean in both.
+    covariance = sum(float(r @ c) / s**2 for r, c, s in zip(residuals, centers, scale, strict=True))
+    spread = sum(float(c @ c) / s**2 for c, s in zip(centers, scale, strict=True))
+    slope = covariance / spread if spread > 0.0 else 0.0
+    means = [float(np.average(each.before, weights=each.rows)) for each in (arm, base)]
+    value = float(arm.outcomes.sum() / scale[0] - base.outcomes.sum() / scale[1]) - slope * (means[0] - means[1])
+    plain = sum(float(r @ r) / s**2 for r, s in zip(residuals, scale, strict=True))
+    variance = max(plain - slope * covariance, 0.0)
+    n = len(arm.rows) + len(base.rows)
+    half = math.sqrt(n * variance) * _sequence_width(n, alpha)
+    return n, Interval(value, value - half, value + half), 1.0 - variance / plain if plain > 0.0 else 0.0
+
+
+_TIGHT_AT = 10_000  # keys at which a confidence sequence is tightest
+
+
+def _sequence_width(n: int, alpha: float) -> float:
+    """The half width of an asymptotic confidence sequence for the mean of n values with standard deviation 1."""
+    log = -2.0 * math.log(alpha)
+    rho2 = (log + math.log(log) + 1.0) / _TIGHT_AT
+    return math.sqrt(2.0 * (n * rho2 + 1.0) / (n * n * rho2) * math.log(math.sqrt(n * rho2 + 1.0) / alpha))
 
 
 def _figures(
