@@ -74,7 +74,7 @@ def targets_named(fitted: Fitted, name: str) -> list[Target]:
 
 
 def is_cross(fitted: Fitted, name: str) -> bool:
-    """Whether a name is that of a cross."""
+    """Whether a cross has this name."""
     return any(cross.name == name for cross in fitted.encoder.schema.crosses)
 
 
@@ -129,7 +129,7 @@ def spaced_bins(fitted: Fitted, target: Target, count: int, spacing: Spacing, da
 
 
 def _raw_range(item: Any, count: int) -> tuple[float, float]:
-    """The ends of the transform; those of a parametric CDF are as far out as its tails, so half a bin is left out."""
+    """The ends of the transform; a parametric CDF has them in its tails, so half a bin is left out."""
     endless = isinstance(item.transform, BestFitCDF | CustomTransform)
     ends = np.array([0.5, count - 0.5]) / count if endless else np.array([0.0, 1.0])
     low, high = np.asarray(item.transform.inverse(ends)).tolist()
@@ -181,7 +181,7 @@ def _quantile_bins(fitted: Fitted, target: Target, count: int, data: object) -> 
 def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | None:
     """Parts of [0, 1] and the training rows in each; None where they cannot be told.
 
-    Each function of a spline has seen the rows of all its segments; least squares find those of each segment.
+    Each function of a spline has seen the rows of all its segments; least squares find the rows of each segment.
     """
     from scipy.sparse import csr_array, eye_array
     from scipy.sparse.linalg import spsolve

@@ -57,7 +57,7 @@ def discretize(
 ) -> Fitted:
     """Replace the bases of numerical fields by bins; returns a new `Fitted`.
 
-    The vector and the linear weight of a bin are those of the field at the mid-point of the bin in u = T(z).
+    A bin has the vector and the linear weight of the field at the mid-point of the bin in u = T(z).
     Transforms, special values and missing ones stay as they are, and so do fields that consist of steps already. A
     cross gets the bins of its numbers, so that one of two numbers has a feature for every pair of bins. Use
     `discretization_error` to see how far scores can move.
@@ -79,7 +79,7 @@ def discretize(
         Choose the bins, as few as possible, so that no score moves by more than this, whatever the values of the
         fields; all fields of this call together.
     data : table, optional
-        The table whose range and quantiles `spacing` refers to, instead of those of the training rows.
+        The table whose range and quantiles `spacing` refers to, instead of the training rows.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class DiscretizationReport:
 
 
 def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) -> DiscretizationReport:
-    """How far the scores of `sf.discretize(fitted, ...)` are from those of the model: a bound, and a measurement.
+    """How far the scores of `sf.discretize(fitted, ...)` are from the model's: a bound, and a measurement.
 
     Parameters
     ----------

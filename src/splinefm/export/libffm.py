@@ -93,13 +93,13 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     _check(fitted, raw)
     check_choice("format", format, ("text", "binary"))
     target = check_destination(Path(path), "model.ffm")
-    beside = check_destination(_beside(target))
+    description = check_destination(_description_path(target))
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
         described = {**_feature_map(fitted, format), "sha256": stream_digest(file, 0, file.tell())}
         # Two files cannot be replaced in one step. Both are on disk before the first is replaced, and a crash in
-        # between leaves a description whose checksum is not that of the model.
-        with replacing(beside) as text:
+        # between leaves a description with another checksum than the model.
+        with replacing(description) as text:
             text.write(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
@@ -331,7 +331,7 @@ def _describe_cross(item: Cross) -> dict[str, Any]:
     """What the features of a cross stand for: `block` features for each combination of categories or bucket.
 
     A combination has a feature of each categorical part, counted from its first token. Inside a block, `sizes` has the
-    functions or bins of each numerical part, for every resolution; those of the last part are next to each other.
+    functions or bins of each numerical part, for every resolution; the functions of the last part are adjacent.
     """
     parts = [{"name": part.name, "column": part.column, **_describe(part)} for part in item.fields]
     cross = {"kind": "cross", "parts": parts, "block": item.block, "sizes": [list(sizes) for sizes in item.level_sizes]}
@@ -372,5 +372,5 @@ def _onnx() -> str:
     return for_reader("sf.export_onnx", "--to onnx")
 
 
-def _beside(path: Path) -> Path:
+def _description_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")

@@ -55,7 +55,7 @@ def from_torch(module: TorchModel, fitted: Fitted) -> Fitted:
     ----------
     module : TorchModel
         A module from `to_torch`, trained further or with another `state_dict`. If it is part of a larger network, its
-        scores are those of this part alone.
+        scores come from this part alone.
     fitted : Fitted
         The model that the module was made from: encoder, loss and history are taken from it.
 

@@ -1,6 +1,6 @@
 """The scorer file: a flat image of a model that the C library maps into memory and uses where it is.
 
-Its layout is that of `splinefm.store.scorer_image`. The section `meta` describes the model in words of eight bytes,
+It has the layout of `splinefm.store.scorer_image`. The section `meta` describes the model in words of eight bytes,
 texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in which it is written here.
 """
 
@@ -54,7 +54,7 @@ def export_scorer(fitted: Fitted, path: str | os.PathLike[str], *, index: Indexe
 
     The file holds everything that it takes to score rows of raw values: vocabularies as hash tables, transforms and
     bases as pieces of polynomials, and the parameters. The library maps it into memory, so that opening takes
-    milliseconds and processes share one copy. Scores are those of `Fitted.scorer`, to the bit. An existing file is
+    milliseconds and processes share one copy. Scores equal `Fitted.scorer`, to the bit. An existing file is
     replaced in one step, or not at all.
 
     Parameters

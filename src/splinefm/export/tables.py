@@ -59,7 +59,7 @@ def category_features(part: Categorical) -> pa.Table:
 
 
 def cross_rows(item: Cross, block: int) -> Iterator[tuple[Features, dict[str, Any]]]:
-    """Features inside the field, so many at a time, and columns that say what they stand for.
+    """Features inside the field, `block` at a time, and columns that say what they stand for.
 
     All numbers have bins. Intervals that hold no number are left out.
     """

@@ -85,7 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def shift_bias(self, shift: FloatArray) -> None:
-        """Add to the bias, or to that of each output; the optimizer state stays."""
+        """Add to the bias, or to the bias of each output; the optimizer state stays."""
 
     @abstractmethod
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:

@@ -1,6 +1,6 @@
 """Context and items apart: score = bias + context's side score + item's side score + query · vector.
 
-When the fields of a row are divided into those of a context and those of an item, the units of either side interact
+When the fields of a row are divided into context fields and item fields, the units of either side interact
 among themselves, which one side can compute alone, and with the units of the other side. The interactions across the
 sides are an inner product of two vectors, and either side can compute its own: see `splinefm.model.towers`.
 """
@@ -39,7 +39,7 @@ class _Units(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A model whose fields are divided into those of a context and those of an item.
+    """A model whose fields are divided into context fields and item fields.
 
     The score of a context with an item is `bias + context.scores + item.scores + context.vectors · item.vectors`.
 
@@ -84,7 +84,7 @@ class Split:
 
     @cached_property
     def length(self) -> int:
-        """Length of the vector of an item, which is that of a context."""
+        """Length of the vectors of items and contexts."""
         none = np.zeros((0, len(self._item_units.unit_field), self.params["factors"].shape[1]))
         return int(self._cross(none, True).shape[1])
 
@@ -116,7 +116,7 @@ class Split:
         return self._context_units.unit_field
 
     def context_vectors(self, P: FloatArray) -> FloatArray:
-        """Vectors of contexts from those of their units, shape (n, units, width)."""
+        """Vectors of contexts from the vectors of their units, shape (n, units, width)."""
         return self._cross(P, False)
 
     # From the vector of a context to what each feature of an item adds

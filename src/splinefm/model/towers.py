@@ -165,7 +165,7 @@ class MatrixTowers:
         self._B = between.T if items_shorter else None
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
-        """All s_f of the shorter side; those of the other side times the matrices."""
+        """All s_f of the shorter side; s_f of the other side times the matrices."""
         units, sizes, matrix = (
             (self._items, self._item_sizes, self._A) if is_item else (self._context, self._context_sizes, self._B)
         )

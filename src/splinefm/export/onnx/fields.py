@@ -36,7 +36,7 @@ def read_number(g: Graph, item: Numerical) -> str:
 
 
 def number_token(g: Graph, item: Numerical, x: str, refused: int) -> str:
-    """The token of each value, or -1; that of a missing value is `refused` where it is an error."""
+    """The token of each value, or -1; `refused` for a missing value where it is an error."""
     missing = refused if item.missing_token is None else item.missing_token
     token = g("Where", g("IsNaN", x), missing, -1)
     for position, rule in reversed(list(enumerate(item.rules))):
@@ -49,7 +49,7 @@ OUTSIDE = 1 << 40
 
 
 def category_feature(g: Graph, item: Categorical, given: ColumnInput, unseen: int) -> str:
-    """The feature of each value inside the field; `unseen` for those of no category."""
+    """The feature of each value inside the field; `unseen` for a value of no category."""
     column = g.input(item.column, given.dtype, ("N",))
     if given.dtype is np.float64:
         return _numbers(g, item, column, unseen)
@@ -216,7 +216,7 @@ def _either(g: Graph, one: str | None, other: str) -> str:
 def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInput]) -> str:
     item: Any = fitted.encoder.fields[f]
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
-    # The columns of several outputs lie beside each other, so that features are looked up once.
+    # The columns of several outputs are adjacent, so that features are looked up once.
     own = [(params["linear"][first:last, None], params["factors"][first:last]) for params in each_output(fitted.params)]
     table = np.concatenate([part for pair in own for part in pair], axis=1)
     with g.scope(item.name):
@@ -224,7 +224,7 @@ def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInp
             return _numerical(g, item, table)
         if isinstance(item, Cross):
             return cross_units(g, item, table, inputs)
-        # The last row is that of categories that count for nothing.
+        # The last row is for categories that have no effect.
         table = np.concatenate([table, np.zeros_like(table[:1])])
         given, unseen = inputs[item.column], _unseen(item, len(table) - 1)
         if isinstance(item, MultiValued):

@@ -191,5 +191,5 @@ def check_export(fitted: Fitted, integers: Collection[str]) -> None:
 
 
 def _is_integer(category: str) -> bool:
-    """Whether a name is that of an integer, in the one form that the encoder gives it."""
+    """Whether a name is an integer, in the one form that the encoder gives it."""
     return re.fullmatch("0|-?[1-9][0-9]{0,18}", category) is not None and NO_INTEGER < int(category) < 1 << 63

@@ -30,8 +30,8 @@ def export_onnx(
 
     The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction"
     (double), with an entry per row; for more than two classes, both have the shape (N, classes). Where a column has
-    one of these names, "_" is appended to that of the output. Any number of rows can be scored at a time. An existing
-    file is replaced atomically.
+    one of these names, "_" is appended to the name of the output. Any number of rows can be scored at a time. An
+    existing file is replaced atomically.
 
     | field | input | missing |
     |---|---|---|
@@ -43,7 +43,7 @@ def export_onnx(
     A cross reads the inputs of its parts. A column that one field reads as numbers and another as categories, which are
     numbers then, is an input of doubles.
 
-    Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
+    Numbers are doubles because a float would cut digits off, of timestamps for instance. Dates and times are
     seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
     numbers in the table are numbers as text, "3" for 3.0 ("3.0" is understood, too); booleans are "true" and
     "false"; dates are written as 2024-05-28, or 2024-05-28 13:30:00. Where `unseen="error"` or `missing="error"` was

@@ -29,8 +29,8 @@ class FwFM(OneVector):
         Σ_{u<v<w} Σ_c q_uc q_vc q_wc as well. 0 for none. The L2 penalty shrinks these vectors apart from the others,
         toward zero where products of three fields do not help.
     members : int
-        The vectors have so many parts of equal length, each with field weights of its own. Such a model is the mean of
-        several fits, see `Training`. Updates train it as one model.
+        Number of parts of equal length that vectors consist of, each with field weights of its own. Such a model is
+        the mean of several fits, see `Training`. Updates train it as one model.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class FwFM(OneVector):
         return {"field_weights": np.ones(self.field_shapes(n_fields)["field_weights"], np.float32)}
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """r_fe; with several members, that of the member of each coordinate."""
+        """r_fe; with several members, the weight of the member of each coordinate."""
         found = np.asarray(params["field_weights"][..., np.minimum(f, e), np.maximum(f, e)], np.float64)
         return self._by_coordinate(found)
 

@@ -31,7 +31,7 @@ class HigherOrderFM(NoWeights, OneVector):
     order : int
         Largest number of units in one product; 2 is the FM.
     members : int
-        The vectors have so many parts of equal length, and the products are divided by their number. Such a model is
+        Number of parts of equal length that vectors consist of, by which the products are divided. Such a model is
         the mean of several fits, see `Training`; it is not trained itself.
 
     Examples

@@ -24,7 +24,7 @@ _BLOCK_SIZE = 1 << 21  # coordinates of vectors that are converted to float64 at
 
 
 def param_shapes(model: Model, layout: SlotLayout, n_outputs: int = 1) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's parameters; those of several outputs have a first axis for them.
+    """Names and shapes of a model's parameters; with several outputs, the first axis counts them.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def init_params(
     n_fields = len(layout.fields)
     pace, width, third = pace_of(n_fields), model.width(n_fields), model.third
     # DIFFERS: the authors' code draws the vectors of an FM from U(0, 1 / √k), all positive, so that scores of many
-    # fields start far from zero; and those of an FwFM from N(0, 0.01²).
+    # fields start far from zero; and the vectors of an FwFM from N(0, 0.01²).
     factors = rng.standard_normal((layout.n_features, width), np.float32)
     factors[:, : width - third] *= np.float32(scale * np.sqrt(pace / model.part_size(n_fields)))
     factors[:, width - third :] *= np.float32(scale * np.cbrt(pace) / np.sqrt(max(1, third)))
@@ -126,7 +126,7 @@ def init_params(
 def mean_model(model: AnyModel, members: Sequence[Params], layout: SlotLayout) -> tuple[AnyModel, Params]:
     """Return the model whose score is the mean of the scores of a model with several parameters, and its parameters.
 
-    Its vectors are those of the members, side by side.
+    It has the vectors of the members side by side.
 
     Examples
     --------

@@ -278,14 +278,14 @@ class TorchEngine(Engine):
 
     @property
     def state(self) -> dict[str, OptimizerState]:
-        """Copies of the optimizer state, flat, as that of the CPU engine."""
+        """Copies of the optimizer state, flat, as in the CPU engine."""
         last = np.tile(self._last.cpu().numpy(), self.n_outputs)
         parts = {name: self._moments_as_arrays(name) for name in ("m", "v", "average")}
         each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
         return {name: OptimizerState(m, v, average, last) for name, (m, v, average) in each.items()}
 
     def restore(self, state: Mapping[str, OptimizerState], n_steps: int) -> None:
-        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
+        """Continue from the `state` of an engine of the same model and layout after `n_steps` steps."""
         n, outputs = self._table.shape[:2]
         for part in ("m", "v", "average"):
             table = getattr(self._moments, part)
@@ -380,7 +380,7 @@ class TorchEngine(Engine):
         scores = self._scores_of_units(sums.reshape(*shape, *self._table.shape[1:]), dense)
         loss = (block.share * row_losses(self.loss, scores.to(self._exact), block.y)).sum()
         loss.backward()
-        # Weights in the order of their features: the sums are then those of the gradients of each feature.
+        # Weights in the order of their features: each sum is then the gradient of a feature.
         by_feature, order = torch.sort(used.features, stable=True)
         features, counts = torch.unique_consecutive(by_feature, return_counts=True)
         begin = (counts.cumsum(0) - counts).int()

@@ -21,7 +21,7 @@ from splinefm.model.workspace import make_shape
 
 
 class Used(NamedTuple):
-    """The weights of some rows that are not zero: their features, and where those of each unit begin."""
+    """The weights of some rows that are not zero: their features, and where each unit begins."""
 
     features: Tensor
     weights: Tensor
@@ -202,7 +202,7 @@ def _products(P: Tensor, order: int) -> list[Tensor]:
 
 
 class TorchModel(torch.nn.Module):
-    """A model whose parameters are those of a module: differentiable, on any device, in any network.
+    """A model as a module: differentiable, on any device, in any network.
 
     Its parameters have the names and shapes of `Fitted.params`. Scores are differentiable by them and by the weights
     of the slots.
