@@ -179,9 +179,9 @@ MUTANTS = [
     ),
     # The server.
     Mutant(
-        "serve/ab.py",
-        'outcomes[line["id"], line["row"]] = line["outcome"]',
-        'outcomes[line["id"], line["row"]] = outcomes.get((line["id"], line["row"]), 0.0) + line["outcome"]',
+        "serve/feedback.py",
+        'line["at"] >= found[key][0]',
+        'line["at"] < found[key][0]',
         _AB,
     ),
     Mutant("serve/ab.py", "* n / (n - 1))", ")", _AB),

@@ -5,11 +5,12 @@ import signal
 import threading
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from live import JSON, Answer, LiveServer, visits_model
 from splinefm.serve import feedback
-from splinefm.serve.feedback import FeedbackLog, read_log
+from splinefm.serve.feedback import FeedbackLog, read_log, training_rows
 
 
 def test_acknowledged_outcomes_survive_a_kill(tmp_path):
@@ -25,6 +26,32 @@ def test_acknowledged_outcomes_survive_a_kill(tmp_path):
     server.process.kill()
     server.stop()
     assert {line["id"] for line in read_log(tmp_path / "log")} == {f"r{i}" for i in range(40)}
+
+
+def test_rows_and_outcomes_of_a_log_are_joined(tmp_path):
+    first, second = FeedbackLog(tmp_path, 0), FeedbackLog(tmp_path, 1)
+    rows = [{"x": 1.0, "c": "u"}, {"x": None, "c": "v"}]
+    second.outcome("r", 1, 0.0)  # before the row, as the files are read
+    first.scored("r", ["a", "b"], np.array([0.1, 0.2]), None, rows, versions={"a": "1", "b": "2"})
+    first.scored("r", ["s"], np.array([0.9, 0.9]), None, rows, shadow=True)
+    first.outcome("r", 1, 1.0)
+    second.scored("k", ["a"], np.array([0.3, 0.4]), None, None, items=[7, 9], context={"c": "u"}, versions={"a": "1"})
+    second.outcome("k", 1, 1.0)
+    second.outcome("gone", 0, 1.0)
+    for log in (first, second):
+        log.close()
+    found = training_rows(tmp_path, "click", item="ad", details=True).to_pylist()
+    assert [row["click"] for row in found] == [1.0, 1.0]
+    assert (found[0]["c"], found[0]["_arm"], found[0]["_version"], found[0]["_prediction"]) == ("v", "b", "2", 0.2)
+    assert (found[1]["c"], found[1]["ad"], found[1]["position"], found[1]["_row"]) == ("u", 9, 1, 1)
+    every = training_rows(tmp_path, "click", no_outcome="zero")
+    assert every.num_rows == 4 and sum(every["click"].to_pylist()) == 2.0
+    assert training_rows(tmp_path, arm="b").num_rows == 1 and training_rows(tmp_path, until=1.0).num_rows == 0
+    plain = FeedbackLog(tmp_path / "plain", 0)
+    plain.scored("r", ["a"], np.array([0.1]), None, None)
+    plain.close()
+    with pytest.raises(ValueError, match="--log-rows"):
+        training_rows(tmp_path / "plain")
 
 
 def test_requests_share_an_fsync(tmp_path):

@@ -1,6 +1,6 @@
 """Serving: one row in microseconds, an ASGI application, and the log of predictions and outcomes.
 
-The names below need `pip install 'splinefm[serve]'`; importing this package does not.
+All names below but `training_rows` need `pip install 'splinefm[serve]'`; importing this package does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from splinefm.serve.app import App as App
     from splinefm.serve.app import create_app as create_app
+    from splinefm.serve.feedback import training_rows as training_rows
     from splinefm.serve.publishing import ChangeRefused as ChangeRefused
     from splinefm.serve.rows import FaultyRows as FaultyRows
     from splinefm.serve.rows import NotServed as NotServed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "app": "App create_app",
+    "feedback": "training_rows",
     "publishing": "ChangeRefused",
     "rows": "FaultyRows NotServed",
     "service": "Ranked ScoringService",

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.serve.feedback import read_log
+from splinefm.serve.feedback import read_log, read_outcomes
 from splinefm.serve.split import key_name
 
 NoOutcome = Literal["zero", "skip"]
@@ -152,10 +152,7 @@ def ab_report(
     folder = Path(log)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {str(log)!r}; splinefm serve --log writes it")
-    outcomes: dict[tuple[str, int], float] = {}
-    for line in read_log(folder):
-        if "outcome" in line:
-            outcomes[line["id"], line["row"]] = line["outcome"]  # the last word counts
+    outcomes = read_outcomes(folder)
     rows = _Rows()
     unmatched = set(outcomes)
     for line in read_log(folder):
@@ -221,9 +218,8 @@ class _Rows:
         means = np.array([np.nan if own is None else float(np.mean(own)) for own in before])
         known = means[np.isfinite(means)]
         means = np.where(np.isfinite(means), means, known.mean() if len(known) else 0.0)
-        return KeySums(
-            *(np.bincount(group, values).astype(np.float64) for values in (measured, np.ones(len(keys)))), means
-        )
+        counts = np.bincount(group).astype(np.float64)
+        return KeySums(np.bincount(group, measured).astype(np.float64), counts, means)
 
 
 class KeySums(NamedTuple):

@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Lock, Thread
-from typing import Any
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from splinefm._arrays import Array
 
@@ -268,3 +270,93 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
                     continue
                 if isinstance(line, dict):
                     yield line
+
+
+def read_outcomes(folder: str | Path) -> dict[tuple[str, int], float]:
+    """The outcome of each row, by request id and number: the latest, whichever worker took it."""
+    found: dict[tuple[str, int], tuple[float, float]] = {}
+    for line in read_log(folder):
+        if "outcome" in line:
+            key = line["id"], line["row"]
+            if key not in found or line["at"] >= found[key][0]:
+                found[key] = line["at"], line["outcome"]
+    return {key: outcome for key, (_, outcome) in found.items()}
+
+
+def training_rows(
+    log: str | Path,
+    target: str = "outcome",
+    *,
+    no_outcome: Literal["zero", "skip"] = "skip",
+    arm: str | None = None,
+    item: str = "item",
+    since: float = 0.0,
+    until: float | None = None,
+    details: bool = False,
+) -> pa.Table:
+    """Join the rows of a log with their outcomes: a table to train on.
+
+    Outcomes may come at any time after their rows, and the last one of a row counts. Rows of shadow arms are left out,
+    since others answered them.
+
+    Parameters
+    ----------
+    log : path
+        The folder that `splinefm serve --log FOLDER --log-rows` writes.
+    target : str
+        The column of the outcomes.
+    no_outcome : {"zero", "skip"}
+        What a row without feedback means: that nothing happened, such as no click, or that it is not known yet.
+    arm : str, optional
+        The arm whose rows are taken; by default all.
+    item : str
+        The column of item ids, for rankings: their rows have the context, the item, and its `position` from 0.
+    since, until : float
+        When rows were answered, in seconds since 1970. With `no_outcome="zero"`, end early enough for late outcomes.
+    details : bool
+        Whether to add the columns `_at`, `_id`, `_row`, `_arm`, `_version` and `_prediction`.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of the rows, and the target.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = FeedbackLog(folder, 0)
+    ...     log.scored("r1", ["a"], np.array([0.25, 0.5]), None, [{"x": 1.0}, {"x": 2.0}])
+    ...     for click in (0.0, 1.0):  # the last word counts
+    ...         log.outcome("r1", 1, click)
+    ...     log.close()
+    ...     training_rows(folder, "click").to_pylist(), training_rows(folder, "click", no_outcome="zero").num_rows
+    ([{'x': 2.0, 'click': 1.0}], 2)
+    """
+    if not Path(log).is_dir():
+        raise FileNotFoundError(f"no folder {str(log)!r}; splinefm serve --log writes it")
+    outcomes = read_outcomes(log)
+    found: list[dict[str, Any]] = []
+    for line in read_log(log):
+        if "predictions" not in line or line.get("shadow") or not since <= line["at"] < (until or float("inf")):
+            continue
+        for i, row in enumerate(_logged_rows(line, item)):
+            of_row = line["arms"][i] if len(line["arms"]) > 1 else line["arms"][0]
+            outcome = outcomes.get((line["id"], i), 0.0 if no_outcome == "zero" else None)
+            if outcome is None or arm not in (None, of_row):
+                continue
+            more = {"_at": line["at"], "_id": line["id"], "_row": i, "_arm": of_row}
+            more |= {"_version": line.get("versions", {}).get(of_row), "_prediction": line["predictions"][i]}
+            found.append({**row, target: outcome, **(more if details else {})})
+    names = dict.fromkeys(name for row in found for name in row)  # rankings have other columns than rows
+    return pa.table({name: [row.get(name) for row in found] for name in names})
+
+
+def _logged_rows(line: dict[str, Any], item: str) -> list[dict[str, Any]]:
+    """The rows of a line; those of a ranking are its items."""
+    if "items" in line and "context" in line:
+        return [{**line["context"], item: name, "position": i} for i, name in enumerate(line["items"])]
+    if "rows" in line:
+        return list(line["rows"])
+    raise ValueError("the log has no rows; start the server with --log-rows")
