@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from splinefm._files import check_destination, check_writable, replacing
 from splinefm._wording import number_of
-from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Sources
 from splinefm.encode.tables.open import refuse_overwriting
@@ -19,7 +18,7 @@ from splinefm.explore.arrays import Buffers, describe_values
 from splinefm.explore.fields import describe_numerical, describe_shapes
 from splinefm.explore.page import d3_script, render_report
 from splinefm.explore.payload import Payload
-from splinefm.inspect.axes import RawAxis, split_tokens
+from splinefm.inspect.axes import RawAxis, has_steps, split_tokens
 from splinefm.inspect.curves import Curve, Surface
 from splinefm.inspect.explanation import Effect, Explanation, explain_table
 from splinefm.inspect.rows import spaced_rows
@@ -158,18 +157,16 @@ def _describe_curve(explanation: Explanation, effect: Effect) -> dict[str, Any]:
     item = source_field(fitted, effect.names[0])
     found: dict[str, Any] = {"name": effect.names[0], "tokens": _token_values(values), "x": values.get("x")}
     found["y"] = shown_numbers(values)
-    if isinstance(item, Categorical | MultiValued):
+    if not isinstance(item, Numerical):
         natural = item.vocabulary is not None and item.vocabulary.has_natural_order
         known = {key: values[key] for key in ("categories", "training_counts")}
         return found | known | {"natural_order": natural, "n_categories": len(item.vocabulary or ())}
     if isinstance(view, Curve):
         if view.known_values is None:
-            ordinary = split_tokens(item, numerical_values(fitted, explanation.survey.sample, effect.names[0]))[0]  # type: ignore[arg-type]
-            finer = RawAxis.of([view.field], ordinary).grid([view.field])
-            found |= {
-                "x": _rounded(finer),
-                "y": _rounded(shown_numbers(both_scales(view.loss, view(finer)))),
-            }
+            data = numerical_values(fitted, explanation.survey.sample, effect.names[0])
+            finer = RawAxis.of([item], None if data is None else split_tokens(item, data)[0]).grid([item])
+            y = shown_numbers(both_scales(view.loss, view(finer)))
+            found |= {"x": _rounded(finer), "y": _rounded(y)}
         for which in ("maximum", "minimum"):
             if values[which] and values[which]["at"] is not None:
                 text = extremum_text(fitted, values, which, 3)
@@ -195,7 +192,8 @@ def _describe_surface(explanation: Explanation, effect: Effect) -> dict[str, Any
         "y": sides[1][0],
         "z": _rounded(z.ravel()),
         "even": [sides[0][1], sides[1][1]],
-        "stepped": any(surface.known_values(side) is not None for side in (0, 1)),
+        "stepped": any(surface.known_values(side) is not None for side in (0, 1))
+        or any(isinstance(item, Numerical) and has_steps(item) for item in surface.fields),
     }
 
 
