@@ -44,15 +44,17 @@ MUTANTS = [
         "encode/bases.py",
         "functions = (start[:, None] + np.arange(self.degree + 1)) % self.segments",
         "functions = np.minimum(start[:, None] + np.arange(self.degree + 1), self.segments - 1)",
-        "tests/encode/bases",
+        "tests/encode/test_bases.py",
     ),
     Mutant(
         "encode/bases.py",
         'np.searchsorted(self._borders, u, side="right")',
         'np.searchsorted(self._borders, u, side="left")',
-        "tests/encode/bases",
+        "tests/encode/test_bases.py",
     ),
-    Mutant("encode/bases.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"),
+    Mutant(
+        "encode/bases.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/test_bases.py"
+    ),
     Mutant(
         "encode/transforms/scaling.py",
         "share[heaviest] > 1 / knots",
