@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
 # What each folder may import beside itself: the path of the data comes first, then what people do with a fitted model
 # (these folders do not know each other), then the entry points.
-PATH = ["encode", "model", "train", "bounds", "metrics", "search", "store", "update", "fit", "tuning"]
+PATH = ["encode", "model", "bounds", "train", "metrics", "search", "store", "update", "fit", "tuning"]
 USES = ["inspect", "rank", "export", "distribute"]
 ENTRY_POINTS = ["plots", "explore", "serve", "cli"]
 ALLOWED = {folder: PATH[:i] for i, folder in enumerate(PATH)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from splinefm._arrays import FloatArray, IndexArray
-from splinefm.bounds.paths import EXACT, field_features, to_bernstein
+from splinefm.bounds.paths import EXACT, Parameterized, field_features, to_bernstein
 from splinefm.encode.bases import (
     GRID,
     Basis,
@@ -23,13 +23,12 @@ from splinefm.encode.bases import (
 )
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.slots import expand_windows
-from splinefm.train.fitted import Fitted
 
 
 class CrossPath:
     """The coefficients of a cross: for every resolution, an array of shape (combinations, functions.., 1 + width)."""
 
-    def __init__(self, fitted: Fitted, f: int) -> None:
+    def __init__(self, fitted: Parameterized, f: int) -> None:
         item = self.item = fitted.encoder.crosses[f]
         blocks = field_features(fitted, f).reshape(max(1, item.n_cells), item.block, -1)
         ends = np.cumsum([0, *(int(np.prod(sizes)) for sizes in item.level_sizes)])

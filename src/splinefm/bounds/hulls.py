@@ -26,12 +26,11 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm.bounds.cross_paths import CrossPath
-from splinefm.bounds.paths import FieldPath, blocks, is_steps
+from splinefm.bounds.paths import FieldPath, Parameterized, blocks, is_steps
 from splinefm.encode.bases import Bins, basis_reach, is_convex
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.model.family.contract import through
-from splinefm.train.fitted import Fitted
 
 _MAX_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
 _MAX_CHANGES, _FIRST_CHANGES = 1 << 15, 8  # changes that are measured to find the largest
@@ -43,7 +42,7 @@ class Ruler:
     `lengths[i]` is a bound of the length of the curve from 0 to `path.cells[i]`, and grows evenly within a cell.
     """
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
+    def __init__(self, fitted: Parameterized, f: int, hulls: list[Hull]) -> None:
         path = self.path = hulls[f].path or FieldPath(fitted, f)
         self.gauge = Gauge(fitted, f, hulls)
         self.certified = path.certified and self.gauge.certified
@@ -95,7 +94,7 @@ class CrossRuler:
     A cross moves along one number after the other: the bound is the sum of theirs.
     """
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
+    def __init__(self, fitted: Parameterized, f: int, hulls: list[Hull]) -> None:
         self.path, self.gauge = CrossPath(fitted, f), Gauge(fitted, f, hulls)
 
     def lengths(self, part: int) -> tuple[FloatArray, FloatArray]:
@@ -138,7 +137,7 @@ class Part(NamedTuple):
 class Gauge:
     """E: the most by which a change of the linear part and the vector of a field can move a score."""
 
-    def __init__(self, fitted: Fitted, f: int, hulls: list[Hull]) -> None:
+    def __init__(self, fitted: Parameterized, f: int, hulls: list[Hull]) -> None:
         others = [hull for hull in hulls if hull.e != f]
         self.certified = all(hull.certified for hull in others)
         self.parts = [part for hull in others for part in parts_met_by(f, hull)]
@@ -203,7 +202,7 @@ class Hull:
     `drift` has the distances that the vectors of bins have from the curve of the field.
     """
 
-    def __init__(self, fitted: Fitted, e: int, drift: FloatArray | None) -> None:
+    def __init__(self, fitted: Parameterized, e: int, drift: FloatArray | None) -> None:
         first, last = fitted.encoder.layout.feature_ptr[e : e + 2]
         self.fitted, self.e, self.drift = fitted, e, drift
         self.item: Any = fitted.encoder.fields[e]
@@ -293,7 +292,7 @@ class Hull:
         return [(low - radius, high + radius)] * units
 
 
-def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[Hull]:
+def make_hulls(fitted: Parameterized, drifts: Mapping[int, FloatArray]) -> list[Hull]:
     return [Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
 
 
@@ -328,7 +327,7 @@ def part_met_by(f: int, hull: Hull, group: Any, radius: float) -> Part:
     return Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
 
 
-def meet(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
+def meet(fitted: Parameterized, f: int, e: int, vectors: Any) -> FloatArray:
     """M_fe x for vectors x of field e."""
     model = fitted.model
     wide = np.asarray(vectors[:, model.columns(f)], np.float64)

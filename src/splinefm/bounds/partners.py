@@ -18,10 +18,9 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm.bounds.hulls import Hull, meet, part_met_by
-from splinefm.bounds.paths import FieldPath, blocks, field_features, is_steps
+from splinefm.bounds.paths import FieldPath, Parameterized, blocks, field_features, is_steps
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.train.fitted import Fitted
 
 _SOLVED_DEGREE = 3
 """Minima of polynomials up to this degree are found by the formula for the roots of their derivative."""
@@ -45,6 +44,9 @@ class Partner(Protocol):
     def lowest(self, changes: FloatArray) -> FloatArray:
         """The smallest Δ' M_fe p_e over all values of field e, for changes of shape (n, part_size)."""
 
+    def mean_squares(self) -> FloatArray:
+        """Mean squares of the coordinates of M_fe p_e, each value counting once: shape (part_size,)."""
+
     def choose(self, change: FloatArray) -> Choice | None:
         """A value with the smallest product; None where none is known."""
 
@@ -62,6 +64,9 @@ class Points:
         for block in blocks(len(changes), self.points.shape[1]):
             found[block] = ((changes[block] @ self.points) * self.times).min(axis=1)
         return found
+
+    def mean_squares(self) -> FloatArray:
+        return np.asarray((self.points**2).mean(axis=1))
 
     def choose(self, change: FloatArray) -> Choice | None:
         return self.choices[int(np.argmin((change @ self.points) * self.times))]
@@ -81,6 +86,9 @@ class CurvePoints:
             found[block] = self._minima(changes[block])[0]
         return found
 
+    def mean_squares(self) -> FloatArray:
+        return np.asarray((self.controls**2).mean(axis=(0, 1)))
+
     def choose(self, change: FloatArray) -> Choice | None:
         _, piece, t = self._minima(change[None])
         if piece[0] < 0:
@@ -90,7 +98,8 @@ class CurvePoints:
 
     def _minima(self, changes: FloatArray) -> tuple[FloatArray, Any, FloatArray]:
         """The smallest values, the pieces that have them (-1 - token for tokens), and where in the piece."""
-        values = np.einsum("np,mjp->nmj", changes, self.controls)
+        m, n_controls, width = self.controls.shape
+        values = (changes @ self.controls.reshape(m * n_controls, width).T).reshape(len(changes), m, n_controls)
         ends = np.minimum(values[..., 0], values[..., -1])
         piece = ends.argmin(axis=1)
         rows = np.arange(len(changes))
@@ -130,6 +139,9 @@ class Hulls:
                 low = np.minimum(low, changes @ part.ball[0] - part.ball[1] * length)
             total += low - part.radius * length
         return total
+
+    def mean_squares(self) -> FloatArray:
+        return np.asarray(sum((part.points**2).mean(axis=1) for part in self.parts if part.points.size))
 
     def choose(self, change: FloatArray) -> Choice | None:
         return None
@@ -179,7 +191,7 @@ def bernstein_at(values: FloatArray, t: FloatArray) -> FloatArray:
     return values[:, 0]
 
 
-def partner(fitted: Fitted, f: int, e: int) -> Partner:
+def partner(fitted: Parameterized, f: int, e: int) -> Partner:
     """Field e as the changes of field f meet it."""
     item: Any = fitted.encoder.fields[e]
     rows = field_features(fitted, e)[:, 1:]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm.encode.bases import Basis, Bins, BSpline, Fourier, MultiResolution, Polynomial, step_cuts
+from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import expand_windows
-from splinefm.train.fitted import Fitted
+from splinefm.model.family import AnyModel
+from splinefm.model.family.contract import Params
 
 EXACT = 10
 """Polynomials up to this degree are turned into control points without loss worth mentioning."""
@@ -20,6 +22,22 @@ _CELLS = 512  # parts of [0, 1] in which the speed of a curve is bounded, at lea
 _MAX_CELLS = 1 << 17
 _HULL = 64  # parts of [0, 1] whose control points hold the curve of another field, at least
 _BLOCK_NUMBERS = 1 << 22  # numbers in arrays of intermediate results
+
+
+class Parameterized(Protocol):
+    """Fields, a model and its parameters: a `Fitted`, or what a run of training has so far."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """The fitted fields and their layout."""
+
+    @property
+    def model(self) -> AnyModel:
+        """The model."""
+
+    @property
+    def params(self) -> Params:
+        """Its parameters."""
 
 
 def is_steps(item: AnyField) -> bool:
@@ -33,7 +51,7 @@ def blocks(n: int, width: int) -> Iterator[slice]:
     return (slice(at, at + step) for at in range(0, n, step))
 
 
-def field_features(fitted: Fitted, f: int) -> FloatArray:
+def field_features(fitted: Parameterized, f: int) -> FloatArray:
     """Linear weights and vectors of a field's features: shape (features, 1 + width)."""
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
     linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
@@ -49,7 +67,7 @@ class FieldPath:
 
     item: Any
 
-    def __init__(self, fitted: Fitted, f: int) -> None:
+    def __init__(self, fitted: Parameterized, f: int) -> None:
         self.fitted, self.f, self.item = fitted, f, fitted.encoder.fields[f]
         rows = field_features(fitted, f)
         self.tokens, self.rows = rows[: self.item.n_tokens], rows[self.item.n_tokens :]

@@ -24,10 +24,9 @@ from splinefm._arrays import FloatArray
 from splinefm.bounds.cross_paths import CrossPath
 from splinefm.bounds.hulls import Hull, range_of_products
 from splinefm.bounds.partners import Choice, partner
-from splinefm.bounds.paths import FieldPath
+from splinefm.bounds.paths import FieldPath, Parameterized
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.train.fitted import Fitted
 
 TOLERANCE = 1e-7
 """The gap between the bound and a slope that is attained, relative to the largest slope."""
@@ -55,7 +54,7 @@ class Lowest(NamedTuple):
 class Slopes:
     """The slopes of the score along field f, for all segments."""
 
-    def __init__(self, fitted: Fitted, f: int) -> None:
+    def __init__(self, fitted: Parameterized, f: int) -> None:
         self.fitted, self.f = fitted, f
         self.item: Any = fitted.encoder.fields[f]
         path = self.path = FieldPath(fitted, f)
@@ -122,7 +121,7 @@ class Slopes:
 class Gain:
     """G: the smallest move of the score by changes of the linear part and the vector of field f."""
 
-    def __init__(self, fitted: Fitted, f: int) -> None:
+    def __init__(self, fitted: Parameterized, f: int) -> None:
         model = fitted.model
         others = [e for e in range(len(fitted.encoder.fields)) if e != f]
         self.model, self.partners = model, [partner(fitted, f, e) for e in others]
@@ -137,6 +136,14 @@ class Gain:
             total += item.lowest(vectors[:, self.model.columns(item.e)])
         return np.asarray(total)
 
+    @property
+    def mean_squares(self) -> FloatArray:
+        """Mean squares of what the coordinates of the field's vector meet, over the values of the other fields."""
+        found = np.full(len(self.low), 1e-12)
+        for item in self.partners:
+            found[self.model.columns(item.e)] += item.mean_squares()
+        return found
+
     def choices(self, change: FloatArray) -> dict[int, Choice | None]:
         """For each other field, a value with the smallest product."""
         return {item.e: item.choose(change[1:][self.model.columns(item.e)]) for item in self.partners}
@@ -145,7 +152,7 @@ class Gain:
 class _CrossSlopes:
     """What a cross adds to the slope along field f, which it reads too."""
 
-    def __init__(self, fitted: Fitted, g: int, f: int) -> None:
+    def __init__(self, fitted: Parameterized, g: int, f: int) -> None:
         cross: Any = fitted.encoder.fields[g]
         name = fitted.encoder.fields[f].name
         self.part = next(i for i in cross.numbers if cross.fields[i].name == name)
@@ -168,7 +175,7 @@ class _CrossSlopes:
         return total
 
 
-def crosses_with(fitted: Fitted, f: int) -> list[int]:
+def crosses_with(fitted: Parameterized, f: int) -> list[int]:
     """The crosses that read the numbers of field f."""
     name = fitted.encoder.fields[f].name
     return [
@@ -178,7 +185,7 @@ def crosses_with(fitted: Fitted, f: int) -> list[int]:
     ]
 
 
-def product_range(fitted: Fitted, others: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def product_range(fitted: Parameterized, others: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """Between what the products of two and more units of other fields lie, by coordinate."""
     model = fitted.model
     width = fitted.params["factors"].shape[1]

@@ -78,6 +78,11 @@ class DistributedFit:
         check_trainable(self.model)
         training = self.training
         training.check_fields(self.schema.names)
+        shaped = [item.name for item in self.schema.numerical if item.shape is not None]
+        if shaped:
+            raise ValueError(
+                f"shapes are for one machine, and field {shaped[0]!r} has one; on several processes, leave it out"
+            )
         if (training.members or 1) > 1:
             raise ValueError(
                 f"{setting('members')} {training.members} is for one machine; on several processes, fit with other "

@@ -19,7 +19,7 @@ from splinefm.encode.fields.categorical import CategoricalStatistics, MultiValue
 from splinefm.encode.fields.cross import Cross, CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.plans import Columns, compile_columns
-from splinefm.encode.schema import AnyField, Provenance, Schema, check_crosses, check_schema
+from splinefm.encode.schema import AnyField, Provenance, Schema, check_crosses, check_schema, check_shapes
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -356,6 +356,7 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     """
     check_schema(schema)
     check_crosses(schema)
+    check_shapes(schema)
     statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()

@@ -364,6 +364,25 @@ def check_crosses(schema: Schema) -> None:
         raise ValueError(f"cross {cross.name!r}: {unused}, and the cross has none; leave it out")
 
 
+def check_shapes(schema: Schema) -> None:
+    """Raise where another field moves with a column that has a shape: the promise could not be kept.
+
+    Examples
+    --------
+    >>> check_shapes(Schema([Numerical("x", shape="increasing"), Categorical("c"), Cross("x", "c")]))
+    Traceback (most recent call last):
+        ...
+    ValueError: field 'x' has shape='increasing', and 'x × c' reads its column too; leave out one of the two
+    """
+    for item in schema.numerical:
+        others = [other for other in schema.resolved if other.name != item.name and item.column in other.columns]
+        if item.shape is not None and others:
+            raise ValueError(
+                f"field {item.name!r} has shape={item.shape!r}, and {others[0].name!r} reads its column too; "
+                "leave out one of the two"
+            )
+
+
 def _brief(item: AnyField) -> str:
     """A field with the settings that differ from the defaults."""
     settings = [

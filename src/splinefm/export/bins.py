@@ -13,7 +13,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm._wording import for_reader
 from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
-from splinefm.bounds.paths import is_steps
+from splinefm.bounds.paths import Parameterized, is_steps
 from splinefm.encode.bases import Bins, BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
@@ -178,7 +178,7 @@ def _quantile_bins(fitted: Fitted, target: Target, count: int, data: object) -> 
     return Bins(count, spacing="quantile", cuts=tuple(cuts[cuts > 0.0].tolist()))
 
 
-def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | None:
+def training_rows(fitted: Parameterized, f: int) -> tuple[FloatArray, FloatArray] | None:
     """Parts of [0, 1] and the training rows in each; None where they cannot be told.
 
     Each function of a spline has seen the rows of all its segments; least squares find the rows of each segment.

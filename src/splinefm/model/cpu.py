@@ -235,6 +235,12 @@ class CpuEngine(Engine):
         bias = self._padded["bias"]  # which the loops read
         bias += shift.reshape(bias.shape).astype(np.float32)
 
+    def set_features(self, params: Params) -> None:
+        """Continue with the linear weights and vectors of these parameters; the optimizer state stays."""
+        padded = self._pad(params)
+        for name in TABLES:
+            self._padded[name][...] = padded[name]  # which the loops read
+
     def scores(self, slots: Slots, threads: int | None = None) -> Float32Array:
         return self._score(self._padded, self._copies, slots, threads or self.threads)
 

@@ -88,6 +88,10 @@ class Engine(ABC):
         """Add to the bias, or to the bias of each output; the optimizer state stays."""
 
     @abstractmethod
+    def set_features(self, params: Params) -> None:
+        """Continue with the linear weights and vectors of these parameters; the optimizer state stays."""
+
+    @abstractmethod
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
 

@@ -14,7 +14,7 @@ from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
-from splinefm.encode.schema import Schema, check_crosses
+from splinefm.encode.schema import Schema, check_crosses, check_shapes
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.losses import Loss
@@ -148,6 +148,11 @@ def prepare_chunks(
     If many rows are copies of others, the table is read again, and copies are held out together.
     """
     check_crosses(source.schema)
+    check_shapes(source.schema)
+    if (shaped := [item.name for item in source.schema.numerical if item.shape]) and loss.name == "softmax":
+        raise ValueError(
+            f"a shape is for one score per row; field {shaped[0]!r} has one, and several classes have several"
+        )
     if not loss.max_classes and class_weight is not None:
         raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
     if loss.max_classes and source.classes is None and not source.has_read_classes:

@@ -15,6 +15,7 @@ import numpy as np
 from splinefm._arrays import FloatArray, Int64Array
 from splinefm._parallel import Cancellation, count_threads
 from splinefm._wording import setting
+from splinefm.bounds.shapes import Shapes
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.model.engine import Engine, start_engine
@@ -177,6 +178,8 @@ class TrainingRun:
     training: Training
     rng: np.random.Generator
 
+    shapes: Shapes
+
     def __post_init__(self) -> None:
         self.penalties = AdaptivePenalties(self.engine)
 
@@ -187,7 +190,7 @@ class TrainingRun:
         epoch_rows: Rows = chunks.epoch if rows is None else lambda epoch: [rows]
         rng, paced = seeded(training.seed), training.for_fields(len(chunks.encoder.fields))
         engine = make_engine(model, chunks.encoder, chunks.loss, paced, n_rows, rng, chunks.start)
-        return cls(engine, epoch_rows, n_rows, chunks.loss, paced, rng)
+        return cls(engine, epoch_rows, n_rows, chunks.loss, paced, rng, Shapes(chunks.encoder, model))
 
     def learn(self, epoch: int, progress: Progress = SILENT, cancellation: Cancellation | None = None) -> EpochResult:
         """Take the steps of an epoch; penalties then follow what was learned."""
@@ -195,9 +198,18 @@ class TrainingRun:
         loss, floor, seen, rate = _pass(self.engine, batches, self.loss, rates, progress, cancellation)
         if not math.isfinite(loss):
             return EpochResult({}, loss, seen, rate)
-        params = self.engine.params(averaged=self.training.average)
+        params = self._shaped_params()
         self.penalties.adapt(params["factors"], self.loss.dispersion(loss - floor))
         return EpochResult(params, loss, seen, rate)
+
+    def _shaped_params(self) -> Params:
+        """Impose the shapes on the parameters that training goes on with, and return those of the epoch."""
+        averaged = self.training.average
+        if self.shapes.fields:
+            own = self.shapes.impose(self.engine.params())
+            self.engine.set_features(own)
+            return self.shapes.impose(self.engine.params(averaged=True)) if averaged else own
+        return self.engine.params(averaged=averaged)
 
 
 def make_engine(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from splinefm._arrays import BoolArray, FloatArray
 from splinefm._checks import check_fitted
 from splinefm._parallel import prefetch
+from splinefm.bounds.shapes import Shapes
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
@@ -285,7 +286,7 @@ class Learner:
 
     def fitted(self) -> Fitted:
         """Return the current model."""
-        params = self.engine.params()
+        params = Shapes(self.encoder, self.model).impose(self.engine.params())
         training = self.training.on_any_machine()
         known = (self.study, self.evidence, self.search)
         return Fitted(self.encoder, self.model, params, self.loss, self.history, training, *known)
@@ -335,6 +336,9 @@ class Learner:
         if not np.isfinite(losses):
             advice = divergence_advice(self.training)
             raise Diverged(f"the update diverged; return to the last fitted model, and {advice}")
+        shapes = Shapes(self.encoder, self.model)
+        if shapes.fields:
+            self.engine.set_features(shapes.impose(self.engine.params()))
         return np.array([losses, floor, weights])
 
     def _set_bias_of_new_classes(self, chunk: Chunk, n_known: int) -> None:

@@ -180,6 +180,9 @@ class Numerical(OneColumn):
         The time zone that times with a zone are converted to, such as "Europe/Paris"; UTC by default.
     column : str, optional
         The column of the table; the name by default. Several fields may read one column.
+    shape : {"increasing", "decreasing"}, optional
+        The score never falls (or never rises) along the column, whatever the values of the other columns are:
+        `Fitted.certify` proves it of the fitted model. The basis must be a spline; crosses cannot contain the column.
 
     Examples
     --------
@@ -205,6 +208,7 @@ class Numerical(OneColumn):
     format: str | None = None
     zone: str | None = None
     column: str = ""
+    shape: Literal["increasing", "decreasing"] | None = None
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
@@ -223,6 +227,18 @@ class Numerical(OneColumn):
                 f"field {self.name!r}: a periodic basis needs the period in raw units; "
                 "give it, such as "
                 + for_reader("transform=sf.MinMax(low=0, high=24)", 'transform = {kind = "MinMax", low = 0, high = 24}')
+            )
+
+        if self.shape is not None:
+            self._check_shape()
+
+    def _check_shape(self) -> None:
+        check_choice("shape", self.shape, ("increasing", "decreasing"))
+        spline = isinstance(self.basis, BSpline | MultiResolution) and not getattr(self.basis, "periodic", False)
+        if not spline or self.reduction != "sum":
+            raise ValueError(
+                f"field {self.name!r}: shape={self.shape!r} needs a spline that is not periodic, with the sum of its "
+                f"vectors; got {self.basis!r} with reduction={self.reduction!r}"
             )
 
     def _check_dates(self) -> None:

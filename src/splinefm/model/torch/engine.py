@@ -244,8 +244,7 @@ class TorchEngine(Engine):
         self.layout = layout
         self._windows = Windows(layout).to(self.device)
         each = by_output(params)
-        table = np.concatenate([each["factors"], each["linear"][..., None]], axis=2)  # [output, feature, coordinate]
-        self._table = on_device(table.transpose(1, 0, 2), torch.float32, self.device)
+        self._table = self._joined(params)
         self._moments = OptimizerMoments.of(self._table, self.optimizer, averaged=True)
         self._last = torch.zeros(len(self._table), dtype=torch.int64, device=self.device)
         dense = {name: values for name, values in each.items() if name not in TABLES}
@@ -254,6 +253,16 @@ class TorchEngine(Engine):
             name: OptimizerMoments.of(values, self.optimizer) for name, values in self._dense.items()
         }
         self.set_penalty(make_penalty(layout, groups))
+
+    def _joined(self, params: Params) -> Tensor:
+        """Return vectors and linear weights side by side, shape (features, outputs, width + 1)."""
+        each = by_output(params)
+        table = np.concatenate([each["factors"], each["linear"][..., None]], axis=2)  # [output, feature, coordinate]
+        return on_device(table.transpose(1, 0, 2), torch.float32, self.device)
+
+    def set_features(self, params: Params) -> None:
+        """Continue with the linear weights and vectors of these parameters; the optimizer state stays."""
+        self._table.copy_(self._joined(params))
 
     def set_penalty(self, penalty: Penalty) -> None:
         self.penalty = penalty
