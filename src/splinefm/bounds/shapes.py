@@ -9,7 +9,7 @@ G is concave and positively homogeneous: the changes that are allowed form a con
 δ ≥ 0. A change outside of it moves towards this axis: Δ is scaled by τ in [0, 1] and δ takes what is missing,
 G(δ + ρ, τ Δ) = δ + ρ + τ g with g = G(0, Δ) ≤ 0. The smallest move, with lengths of Δ measured by what they do to a
 score, (1 - τ)² S + ρ², has a closed form. Training goes on from there (projected gradient descent), so that the other
-parameters make up for it.
+parameters make up for it (decision 111).
 """
 
 from __future__ import annotations
