@@ -266,7 +266,7 @@ def test_arrays_that_do_not_fit_raise(data, case):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n_rows", 192, "all rows"),
+        ("n_rows", 192, "all rows|every row"),
         ("n_rows", 65, "multiple of 64"),
         ("offsets", np.zeros(127, np.float32), "offsets must have an entry for every row"),
         ("k", 0, "k must be from 1"),

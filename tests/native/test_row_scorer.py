@@ -418,5 +418,5 @@ class TestClasses:
         ids=str,
     )
     def test_arrays_that_do_not_fit_the_classes(self, change):
-        with pytest.raises(ValueError, match=r"must have|has a bias"):
+        with pytest.raises(ValueError, match=r"must have|needs a bias"):
             self.two(**change)
