@@ -145,7 +145,7 @@ class TestDiscretize:
             part, bins = before.fields[i], after.fields[i].basis
             assert isinstance(bins, sf.Bins) and bins.sizes == (counts[part.name],)
             x = values[i]
-            token = part.tokens(x)
+            token = part.find_tokens(x)
             ordinary = np.full(len(x), True) if token is None else token < 0
             u = part.fitted_transform(np.where(ordinary, x, 0.5))
             middle = bins.supports().mean(axis=1)[bins(u)[0][:, 0]]

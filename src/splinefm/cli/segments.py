@@ -42,7 +42,7 @@ class Segments:
 
     def columns(self, schema: Schema) -> dict[str, pa.Array]:
         """The segments as a table."""
-        sources = Sources(schema)
+        sources = schema.sources
         return {name: pa.array([row[name] for row in self.rows], _arrow_type(name, sources)) for name in self.fields}
 
 
@@ -65,7 +65,7 @@ def parse_segments(
     >>> parse_segments(fitted, ["x"], each="c").names
     ['c=a', 'c=b']
     """
-    sources = Sources(fitted.encoder.schema)
+    sources = fitted.encoder.schema.sources
     values: dict[str, list[Value]] = {}
     remarks: list[str] = []
     for text in given:
@@ -170,7 +170,7 @@ def _category(option: str, item: Categorical | MultiValued, text: str, remarks: 
 
 
 def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: list[str]) -> list[Value]:
-    sources = Sources(fitted.encoder.schema)
+    sources = fitted.encoder.schema.sources
     if name not in sources.fields:
         raise ValueError(f"--each {name}: {unknown_field(name, sources)}")
     _check_free(f"--each {name}", name, along)

@@ -195,13 +195,12 @@ def make_view(
 ) -> ViewResult:
     """The view of a model along some fields, for the given segments."""
     from splinefm.cli.segments import parse_segments, unknown_field
-    from splinefm.encode.schema import Sources
     from splinefm.encode.tables.open import open_data, require_columns
     from splinefm.inspect.rows import read_sample
     from splinefm.inspect.segment import segment, segments
     from splinefm.train.progress import make_progress
 
-    sources = Sources(fitted.encoder.schema)
+    sources = fitted.encoder.schema.sources
     for name in along:
         if name not in sources.fields:
             raise ValueError(f"--along {name}: {unknown_field(name, sources)}")

@@ -191,7 +191,7 @@ class _Numbers:
             stray = [repr(text) for text in column.filter(to_arrow(is_missing)).drop_null()[:EXAMPLES].to_pylist()]
         outside = np.flatnonzero(self._is_outside(x))
         if len(outside) and self.item.special:
-            token = self.item.tokens(x)
+            token = self.item.find_tokens(x)
             outside = outside if token is None else outside[token[outside] == ORDINARY]
         return (len(outside), len(x), _as_text(x[outside[:EXAMPLES]])), (n_missing, len(x), stray)
 

@@ -166,7 +166,7 @@ def slow_reader(item: Numerical, first: int) -> Reader:
     def read(value: object) -> Codes:
         is_plain = type(value) is float and item.part is None
         x = np.array([value if is_plain else read_number(item, value)], np.float64)
-        token = item.tokens(x)
+        token = item.find_tokens(x)
         if token is not None:
             return [first + int(token[0])], [1.0]
         start, weight = item.basis(transform(x))
@@ -595,7 +595,7 @@ class NumberColumn:
         x = np.ascontiguousarray(x, np.float64)
         refused = self._encoder.encode_column(x, self._widths, start, weight)
         if refused >= 0:
-            self._item.tokens(x)  # which raises, and says why
+            self._item.find_tokens(x)  # which raises, and says why
             raise ValueError(f"column {self._item.column!r} does not take {x[refused]}")
 
 

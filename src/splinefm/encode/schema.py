@@ -179,6 +179,11 @@ class Schema:
         return tuple(item for item in self.resolved if isinstance(item, Cross))
 
     @cached_property
+    def sources(self) -> Sources:
+        """The fields of one column that a row of values is made of, and which of them each part of a cross reads."""
+        return Sources(self)
+
+    @cached_property
     def singles(self) -> tuple[Single, ...]:
         """The fields of one column: all but crosses."""
         return tuple(item for item in self.fields if not isinstance(item, Cross))
@@ -529,7 +534,7 @@ class Sources:
     Examples
     --------
     >>> schema = Schema([Numerical("x"), Cross("x", Categorical("day", column="date"))])
-    >>> sources = Sources(schema)
+    >>> sources = schema.sources
     >>> list(sources.fields), sources.of["x × day"]
     (['x', 'day'], ('x', 'day'))
     """

@@ -80,7 +80,7 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
         "unit_zero": zero,
         "ranking": ranking,
         "search": _search(fitted),
-        "columns": {name: describe_shapes(item) for name, item in Sources(fitted.encoder.schema).fields.items()},
+        "columns": {name: describe_shapes(item) for name, item in fitted.encoder.schema.sources.fields.items()},
     }
 
 
@@ -222,7 +222,7 @@ def _knots(item: Numerical) -> FloatArray:
 
 def _token_rows(item: Numerical, x: FloatArray) -> list[int]:
     """Rows with each special value, and with missing ones."""
-    token = item.tokens(x)
+    token = item.find_tokens(x)
     return (
         [0] * item.n_tokens
         if token is None

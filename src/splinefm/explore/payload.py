@@ -303,7 +303,7 @@ def make_payload(
     check_count("most_parameters", most_parameters, 1, None)
     plans = plan_fields(fitted)
     rows = _read(fitted, table, target, weight)
-    sources, buffers = Sources(fitted.encoder.schema), Buffers()
+    sources, buffers = fitted.encoder.schema.sources, Buffers()
     slots = [fitted.encoder.encode(rows, threads=threads), *encode_items(fitted, items, rows, threads)]
     width = fitted.n_outputs * (1 + fitted.model.width(len(plans)))
     kept = keep_features(fitted, most_parameters // width, slots)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from splinefm._files import check_destination, check_writable, replacing
 from splinefm._wording import number_of
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Sources
 from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.explore.arrays import Buffers, describe_values
 from splinefm.explore.fields import describe_numerical, describe_shapes
@@ -211,7 +210,7 @@ def _side(explanation: Explanation, surface: Surface, side: int, name: str) -> t
 
 def _describe_columns(explanation: Explanation, buffers: Buffers) -> dict[str, Any]:
     """The numerical columns of the plots, and their values in some rows."""
-    fitted, sample, sources = explanation.fitted, explanation.survey.sample, Sources(explanation.fitted.encoder.schema)
+    fitted, sample, sources = explanation.fitted, explanation.survey.sample, explanation.fitted.encoder.schema.sources
     effects = explanation.effects
     names = dict.fromkeys(name for effect in [*effects.curves, *effects.surfaces] for name in effect.names)
     fields = {name: item for name in names if isinstance(item := sources.fields[name], Numerical)}

@@ -146,7 +146,7 @@ def _points_of(item: Any, data: object) -> tuple[FloatArray, FloatArray]:
     sketch = QuantileSketch()
     for chunk in source.chunks([item.column], CHUNK):
         x = item.read(chunk.column(0))
-        token = item.tokens(x)
+        token = item.find_tokens(x)
         sketch.update(x if token is None else x[token == ORDINARY])
     summary = sketch.summary()
     if summary is None:

@@ -564,7 +564,7 @@ def column_values(data: object, item: Numerical) -> FloatArray:
 
 def split_tokens(item: Numerical, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Ordinary values, and the share of rows at each token."""
-    token = item.tokens(values)
+    token = item.find_tokens(values)
     if token is None:
         return values, np.zeros(item.n_tokens)
     counts = np.bincount(token[token != ORDINARY], minlength=item.n_tokens)
@@ -581,7 +581,7 @@ def _is_table(data: object) -> bool:
 
 def special_values(item: Numerical, x: FloatArray) -> BoolArray:
     """Whether values are special or missing."""
-    token = item.tokens(x)
+    token = item.find_tokens(x)
     return np.zeros(len(x), bool) if token is None else np.asarray(token != ORDINARY)
 
 

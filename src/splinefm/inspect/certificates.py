@@ -13,7 +13,6 @@ from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
 from splinefm.encode.fields.categorical import CategoryField, MultiValued
 from splinefm.encode.fields.numerical import Numerical, first_matches
-from splinefm.encode.schema import Sources
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.train.fitted import Fitted
 
@@ -162,7 +161,7 @@ def _steepest(item: Any, spline: Any, u: float, sign: float) -> tuple[float, flo
 def segment_of(fitted: Fitted, f: int, choices: dict[int, Choice | None]) -> dict[str, Any] | None:
     """The values that fields take, by name; None if they cannot be told or exclude each other."""
     fields = fitted.encoder.fields
-    sources = Sources(fitted.encoder.schema)
+    sources = fitted.encoder.schema.sources
     if set(sources.fields) != {item.name for item in fitted.encoder.schema.singles}:
         return None
     columns = [item.column for item in fitted.encoder.schema.singles]

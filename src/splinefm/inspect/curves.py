@@ -208,7 +208,7 @@ class Curve(_View):
         """
         column, shape = self.field.as_column(values)
         x = self.field.read_axis(column)
-        token = self.field.tokens(x)
+        token = self.field.find_tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
         inside = np.where(ordinary, x, 0.0)
         transform = self.field.transform

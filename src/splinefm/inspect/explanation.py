@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray
-from splinefm.encode.schema import Single, Sources
+from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.fit.evaluation import Measured, measure
@@ -132,7 +132,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     rows = spaced_rows(len(slots), most)
     background = Background.of(fitted, sample, threads=threads)
     ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
-    known = Sources(fitted.encoder.schema).fields
+    known = fitted.encoder.schema.sources.fields
     names = [field for name, _ in ranked.ranked_fields() for field in _fields_of_player(name, known)][:MAX_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
     pairs = [pair for pair in strong if known.keys() >= {*pair}][:MAX_SURFACES]
@@ -174,7 +174,7 @@ def _with_progress(items: Sequence[Any], what: str, make: Callable[[Any], Any], 
 
 def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> Effect:
     """The partial dependence on a field: the mean score of the sample with the field set to a value."""
-    crossed = bool(Sources(fitted.encoder.schema).readers(name))
+    crossed = bool(fitted.encoder.schema.sources.readers(name))
     together = crossed or (background is not None and fitted.model.order > 2)
     try:
         if together:
@@ -226,7 +226,7 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
 def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> list[Effect]:
     """The curves of the fields whose average curve varies most on the sample."""
     rows = sample.take(pa.array(spaced_rows(sample.num_rows, 4 * _FEW_ROWS)))
-    names = list(Sources(fitted.encoder.schema).fields)
+    names = list(fitted.encoder.schema.sources.fields)
     curves = list(_with_progress(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
 
     def spread(effect: Effect) -> float:
@@ -239,7 +239,7 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
 
 def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
     """The mean score of the sample with two fields set to values; None without a closed form."""
-    pair, sources = _sides(fitted, pair), Sources(fitted.encoder.schema)
+    pair, sources = _sides(fitted, pair), fitted.encoder.schema.sources
     together = fitted.model.order > 2 or any(sources.readers(name) for name in pair)
     try:
         if together:
@@ -288,7 +288,7 @@ def _examples(
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
     rows = np.array(list(chosen), np.intp)
-    schema, known = fitted.encoder.schema, Sources(fitted.encoder.schema).fields
+    schema, known = fitted.encoder.schema, fitted.encoder.schema.sources.fields
     values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
     shapley = None if background is None else shapley_values(fitted, found.sample.take(pa.array(rows)), background)
     columns = {name: item.column for name, item in known.items()}

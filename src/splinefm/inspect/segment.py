@@ -62,7 +62,7 @@ def segment(
 ) -> Curve | Bars | Surface:
     """See `Fitted.segment`, which is the same."""
     schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
-    sources = Sources(schema)
+    sources = schema.sources
     _check_along(fitted, sources, names)
     if not isinstance(values, Mapping):
         raise TypeError(f"a segment is a dict of values, got {type(values).__name__}; for a table use sf.segments")
@@ -109,7 +109,7 @@ def segments(
     ((2, 3), ())
     """
     schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
-    sources = Sources(schema)
+    sources = schema.sources
     _check_along(fitted, sources, names)
     source = open_table(table, types=schema.column_types())
     if rest == "mean":

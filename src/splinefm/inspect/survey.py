@@ -124,7 +124,7 @@ class FieldTally:
 
     def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IndexArray, IndexArray]:
         x = item.read(column)
-        token = item.tokens(x)
+        token = item.find_tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
         transform: Any = item.transform
         u = transform(np.where(ordinary, x, 0.0))

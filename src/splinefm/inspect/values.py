@@ -13,7 +13,7 @@ from splinefm._arrays import FloatArray
 from splinefm._wording import number
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Single, Sources
+from splinefm.encode.schema import Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.names import missing_column_message, nearest_hint
@@ -75,7 +75,7 @@ def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
 
 def source_field(fitted: Fitted, name: str) -> Single:
     """The field that values of a name belong to: one of the schema, or a part of a cross with a column of its own."""
-    sources = Sources(fitted.encoder.schema)
+    sources = fitted.encoder.schema.sources
     if name not in sources.fields:
         raise ValueError(missing_column_message(name, list(sources.fields), "field", "the model"))
     return sources.fields[name]
@@ -161,7 +161,7 @@ def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> Floa
 
 def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
     """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
-    sources, item = Sources(fitted.encoder.schema), source_field(fitted, name)
+    sources, item = fitted.encoder.schema.sources, source_field(fitted, name)
     if isinstance(item, Numerical):
         known = known_values(item, sources.parts.get(name, ()))
         return list(value_grid(item, n, values, known).tolist())

@@ -138,7 +138,7 @@ class Scorer:
         for item in self.fitted.encoder.fields:
             for single in item.singles:
                 if isinstance(single, Numerical):  # raises for numbers that the field refuses
-                    single.tokens(np.array([read_number(single, row[single.column])]))
+                    single.find_tokens(np.array([read_number(single, row[single.column])]))
 
 
 def _compile(fitted: Fitted, fields: RowFields) -> RowScorer:

@@ -618,7 +618,7 @@ class Cross:
     def _transformed(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
         """u = T(z) of a numerical part, and whether the numbers are ordinary."""
         part = self.number(i)
-        token = part.tokens(x)
+        token = part.find_tokens(x)
         if token is None:
             return part.fitted_transform(x), True
         ordinary = token == ORDINARY

@@ -342,7 +342,7 @@ class Numerical(OneColumn):
 
     def encode_into(self, x: FloatArray, first: int, start: Int32Array, weight: Array) -> None:
         """Write features, counted from `first`, and weights of numbers into arrays, such as some columns of slots."""
-        token = self.tokens(x)
+        token = self.find_tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
         # PAPER: z -> u = T(z) -> B_1(u) .. B_l(u); the sum reduction Σ_i B_i(u) v_i is left to the model.
@@ -358,7 +358,7 @@ class Numerical(OneColumn):
             weight[special] = 0.0
             weight[special, 0] = 1.0
 
-    def tokens(self, x: FloatArray) -> Int32Array | None:
+    def find_tokens(self, x: FloatArray) -> Int32Array | None:
         """Token of each value, or `ORDINARY`; None where all are ordinary."""
         finite = np.isfinite(x)
         if not self.special and finite.all():
@@ -497,7 +497,7 @@ class NumericalStatistics:
             check_unit(as_numbers(column, self.spec.column), self.spec.column)
         x = self.spec.read(column)
         self._count_stray(column, x)
-        token = self.spec.tokens(x)
+        token = self.spec.find_tokens(x)
         self.n_rows += len(x)
         if token is not None:
             n_special = len(self.spec.special)

@@ -6,7 +6,6 @@ import json
 import sys
 from typing import Any
 
-from splinefm.encode.schema import Sources
 from splinefm.serve.endpoints.inference import SPLIT, datatype_of
 from splinefm.serve.messages import Request, Response, json_response
 from splinefm.serve.models import LoadedModel, example_row
@@ -243,7 +242,7 @@ def _explain(model: LoadedModel, row: dict[str, Any], rows: dict[str, Any]) -> d
 
 
 def _segment(model: LoadedModel, arm: dict[str, Any]) -> dict[str, Any]:
-    along = next(iter(Sources(model.fitted.encoder.schema).fields))  # a column of dates has several fields
+    along = next(iter(model.fitted.encoder.schema.sources.fields))  # a column of dates has several fields
     parameters = [
         {"name": "along", "in": "query", "required": True, "schema": {"type": "string"}, "example": along},
         {"name": "values", "in": "query", "required": False, "schema": {"type": "string"}, "example": "{}"},
