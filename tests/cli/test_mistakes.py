@@ -325,7 +325,7 @@ def no_work(monkeypatch):
         "cli.click_data.click_data",
         "encode.inference.infer_schema",
         "export.discretize.discretize",
-        "report.explanation.make_explanation",
+        "explore.report.explain_table",
     ):
         monkeypatch.setattr(f"splinefm.{name}", work)
 
