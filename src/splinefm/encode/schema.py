@@ -37,7 +37,7 @@ Source = Literal["given", "inferred", "searched", "left out"]
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a field comes from, and why it is as it is.
+    """Where a field comes from, and why it is as it is (decision 112).
 
     Parameters
     ----------
