@@ -8,6 +8,8 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import splinefm as sf
+from splinefm.encode import encoder as encoders
+from splinefm.fit import estimators
 from splinefm.train.targets import as_targets, as_weights, find_classes
 
 TRAINING = sf.Training(epochs=1, threads=1)
@@ -262,3 +264,21 @@ def test_weights_whose_sum_overflows_are_named():
     table = {"x": np.arange(40.0), "y": np.tile([1.0, 2.0], 20), "w": np.full(40, 1e308)}
     with pytest.raises(ValueError, match="the weights in column 'w' sum to infinity; divide"):
         sf.fit_model(table, "y", loss="squared", sample_weight="w", training=TRAINING)
+
+
+def test_labels_are_read_once(monkeypatch):
+    read, times = estimators.read_labels, []
+    monkeypatch.setattr(estimators, "read_labels", lambda y: times.append(1) or read(y))
+    table, y = {"x": np.arange(200.0)}, np.repeat(["no", "yes"], 100)
+    fitted = sf.SplineFMClassifier(sf.FM(k=2), epochs=2, effort="fast", n_jobs=1).fit(table, y)
+    assert len(times) == 1 and fitted.classes_.tolist() == ["no", "yes"]
+
+
+def test_a_table_is_opened_once_and_not_for_every_batch(monkeypatch):
+    opened, open_table = [], encoders.open_table
+    monkeypatch.setattr(
+        encoders, "open_table", lambda *args, **options: opened.append(1) or open_table(*args, **options)
+    )
+    table = {"x": np.arange(200.0), "click": np.arange(200) % 2}
+    sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, effort="fast", threads=1))
+    assert not opened

@@ -1,7 +1,5 @@
 """Chunks: every row once per epoch, the same rows held out whatever the order, in bounded memory."""
 
-import threading
-import time
 import weakref
 
 import numpy as np
@@ -12,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm._parallel import prefetch
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as table_module
 from splinefm.train import chunks as module
@@ -265,53 +262,6 @@ def test_dictionaries_are_validated_like_text():
     coded = data.set_column(1, "c", data["c"].combine_chunks().dictionary_encode())
     results = [make_chunks(table).validation.slots for table in (data, coded)]
     np.testing.assert_array_equal(results[0].start, results[1].start)
-
-
-# Work in the background
-
-
-def test_the_next_item_is_made_in_the_background():
-    made, main = [], threading.get_ident()
-
-    def items():
-        for number in range(3):
-            assert threading.get_ident() != main
-            made.append(number)
-            yield number
-
-    reader = prefetch(items())
-    assert next(reader) == 0
-    deadline = time.monotonic() + 5
-    while len(made) < 2 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert made == [0, 1]  # one ahead, and no more
-    assert list(reader) == [1, 2]
-
-
-def test_errors_of_the_background_come_through():
-    def items():
-        yield 1
-        raise ValueError("no more")
-
-    reader = prefetch(items())
-    assert next(reader) == 1
-    with pytest.raises(ValueError, match="no more"):
-        next(reader)
-
-
-def test_an_abandoned_reader_closes_its_source():
-    closed = []
-
-    def items():
-        try:
-            yield from range(100)
-        finally:
-            closed.append(True)
-
-    reader = prefetch(items())
-    next(reader)
-    reader.close()
-    assert closed == [True]
 
 
 def test_few_chunks_are_alive_at_a_time(tmp_path):
