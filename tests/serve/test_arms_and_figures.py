@@ -479,5 +479,15 @@ class TestExamples:
             assert yaml.safe_load((self.FOLDER / name).read_text())
         image = (self.FOLDER / "Dockerfile").read_text()
         assert "USER 10001" in image
+        deployment, service, _ = yaml.safe_load_all((self.FOLDER / "kubernetes.yaml").read_text())
+        pod = deployment["spec"]["template"]
+        assert service["spec"]["selector"] == pod["metadata"]["labels"]
+        (container,) = pod["spec"]["containers"]
+        image += json.dumps(container["args"])
+        # The delay and the drain of a server fit into the time that it has to end.
+        delay = float(container["args"][container["args"].index("--drain-delay") + 1])
+        assert pod["spec"]["terminationGracePeriodSeconds"] > delay + Limits().drain
+        paths = {container[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe", "startupProbe")}
+        assert paths == {"/readyz", "/healthz"}
         options = {parameter for command in get_command(app).commands["serve"].params for parameter in command.opts}
         assert set(re.findall(r'"(--[a-z-]+)"', image)) <= options
