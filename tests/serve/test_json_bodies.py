@@ -243,7 +243,7 @@ class TestBorder:
     @pytest.mark.parametrize("at", [[3], [-1], [0, 2**40]])
     def test_rows_that_are_not_there(self, mixed, at):
         scorer, rows = self.scorer(mixed)
-        with pytest.raises(IndexError, match="no row"):
+        with pytest.raises(IndexError, match="row index out of range"):
             scorer.many_json(rows, np.array(at))
 
     def test_wrong_arguments(self, mixed):
