@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.encode.schema import Provenance
 
 names = st.text(min_size=1, max_size=8)
 numbers = st.floats(allow_nan=False, width=32)
@@ -421,3 +422,34 @@ def test_schema_files_that_are_no_files_are_refused(tmp_path, kind):
     }
     with pytest.raises((OSError, ValueError), match=f"schema.toml' {says[kind]}"):
         sf.Schema.load(path)
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_a_file_keeps_where_fields_come_from_but_no_questions(tmp_path, suffix):
+    known = {
+        "x": Provenance("inferred", "numbers", question=True),
+        "c": Provenance("searched", "text", gain=0.25),
+        "d": Provenance("given", "2 categories"),
+    }
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c"), sf.Categorical("d"), sf.Categorical("e")], known)
+    schema.save(tmp_path / f"schema{suffix}")
+    again = sf.Schema.load(tmp_path / f"schema{suffix}")
+    assert again.provenance == {**known, "x": Provenance("inferred", "numbers")}
+    assert list(map(again.is_chosen, again.names)) == [True, True, False, False]
+    assert again.reasons["c"].startswith("text; found: explains 25.0%")
+
+
+@pytest.mark.parametrize("entry", ['source = "elsewhere"', 'gain = "much"', "gain = [1]"])
+def test_a_source_that_is_none_is_refused(tmp_path, entry):
+    path = tmp_path / "schema.toml"
+    path.write_text(f'[[field]]\nkind = "Numerical"\nname = "x"\n{entry}\n')
+    with pytest.raises(ValueError, match=r"schema\.toml"):
+        sf.Schema.load(path)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_an_encoder_knows_which_fields_were_given(given):
+    table = {"x": list(range(40)), "c": ["a", "b"] * 20}
+    inferred = sf.Schema.infer(table)
+    schema = sf.fit_encoder(sf.Schema(inferred.fields) if given else inferred, table).schema
+    assert [schema.is_chosen(name) for name in schema.names] == [not given] * 2

@@ -18,12 +18,12 @@ class Field(Protocol):
     """The questions that every field answers: `Numerical`, `Categorical`, `MultiValued` and `Cross`.
 
     A field is the user's specification, the fitted object and what is saved: `fit` returns a copy with everything that
-    was learned. Its features are [tokens.., categories or basis functions..], of a cross `n_categories` blocks
-    of `features_per_category`.
+    was learned. Its features are [tokens.., categories or basis functions..], those of a cross `n_categories` blocks of
+    `features_per_category`.
 
-    `Numerical` has besides a transform, a basis and rules for special values, `Categorical` and `MultiValued` have a
-    vocabulary and `elements`, and `Cross` has parts. Code that needs these takes a field of that class:
-    `Schema.numerical`, `Schema.singles` and `Schema.crosses` list them.
+    `Numerical` also has a transform and rules for special values, `Categorical` and `MultiValued` a vocabulary (see
+    `CategoryField`), and `Cross` parts. Code that needs these takes a field of that class: `Schema.numerical`,
+    `Schema.singles` and `Schema.crosses` list them.
     """
 
     is_numerical: ClassVar[bool]
