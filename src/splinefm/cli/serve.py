@@ -144,7 +144,7 @@ def serve(
 
 
 def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) -> tuple[Arm, ...]:
-    """The arms of a command: one model, or those of a split, and shadows.
+    """The arms of a command: one model, or the arms of a split, and shadows.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) ->
 
 
 def check_server(settings: ServiceSettings, host: str | None) -> None:
-    """Raise where a package or a file is missing; warn where strangers can ask."""
+    """Raise where a package or a file is missing; warn if the server is open to the network."""
     from splinefm.explore.page import d3_script
     from splinefm.serve.tokens import Tokens
 
@@ -180,7 +180,7 @@ def check_server(settings: ServiceSettings, host: str | None) -> None:
     if settings.background is not None and not Path(settings.background).exists():
         raise FileNotFoundError(f"--background: no file {settings.background!r}")
     if settings.tokens is None and host not in (None, "127.0.0.1", "::1", "localhost"):
-        say(f"splinefm: warning: everybody who can reach {host} can ask this server; use --tokens FILE")
+        say(f"splinefm: warning: without --tokens FILE, every client that can reach {host} is answered")
 
 
 def run_server(settings: ServiceSettings, **options: object) -> None:

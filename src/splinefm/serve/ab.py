@@ -1,7 +1,7 @@
 """What a log says about the arms of a split: predicted over measured by hour, and the arms against each other.
 
 The online figure of the paper is the mean prediction divided by the mean outcome, minus 1: zero for a model that is
-right on average. Rows of one user are not independent, so the intervals are those of sums by key (the delta method for
+right on average. Rows of one user are not independent, so the intervals are for sums by key (the delta method for
 a ratio of means, on the logarithmic scale: a ratio is positive).
 
 Arms are compared by their mean outcomes, with an asymptotic confidence sequence (Waudby-Smith et al., Annals of
@@ -231,7 +231,7 @@ class KeySums(NamedTuple):
 
 
 def difference_of_means(arm: KeySums, base: KeySums, alpha: float) -> tuple[int, Interval, float]:
-    """Mean outcome of an arm minus that of another: keys, the difference at all times, and what was explained.
+    """Mean outcome of an arm minus the mean of another: keys, the difference at all times, and the variance explained.
 
     Examples
     --------

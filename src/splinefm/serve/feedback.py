@@ -354,7 +354,7 @@ def training_rows(
 
 
 def _logged_rows(line: dict[str, Any], item: str) -> list[dict[str, Any]]:
-    """The rows of a line; those of a ranking are its items."""
+    """The rows of a line; a ranking has a row for each item."""
     if "items" in line and "context" in line:
         return [{**line["context"], item: name, "position": i} for i, name in enumerate(line["items"])]
     if "rows" in line:

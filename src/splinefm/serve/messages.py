@@ -20,7 +20,7 @@ class Request:
     Parameters
     ----------
     method, path, query : str
-        The request line; the path without that of a mount.
+        The request line; the path without the prefix of a mount.
     headers : dict of bytes to bytes
         Headers with names in lower case.
     received : float

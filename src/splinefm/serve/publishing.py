@@ -9,8 +9,8 @@ The processes share a folder:
     workers/           a lock and the number of the last manifest of each process that follows
     models/            the copies
 
-A file is copied before it is verified, so that nobody can change it under the processes that have mapped it, all of
-them load the same bytes, and checksums are verified once for all.
+A file is copied before it is verified, so that it cannot change under the processes that have mapped it, all of them
+load the same bytes, and checksums are verified once for all (decision 68).
 """
 
 from __future__ import annotations
@@ -431,7 +431,7 @@ class Snapshots:
         )
 
     def accept(self, published: Published) -> None:
-        """Serve a snapshot; the one before is removed, and lives as long as somebody has it mapped."""
+        """Serve a snapshot; the one before is removed; processes that have it mapped keep it."""
         before = self.current.get(published.arm)
         self.current[published.arm] = published
         if before is not None:

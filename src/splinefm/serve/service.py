@@ -78,7 +78,7 @@ class ScoringService:
         A folder that processes of one service share: one of them verifies new files, and all load them. By default
         the service has a temporary folder of its own.
     registry : prometheus_client.CollectorRegistry, optional
-        Where metrics are registered; by default where those of other libraries are.
+        Where metrics are registered; by default the registry that other libraries use, too.
     may_publish : bool
         Whether the process may verify and publish files, if no other one does.
     **options
@@ -187,7 +187,7 @@ class ScoringService:
         rows : list of dicts or Arrow table
             The rows. Each has exactly the columns of the model, and the key if there is one.
         arm : str, optional
-            The arm to ask; by default that of each row's key.
+            The arm to ask; by default the arm of each row's key.
         request_id : str
             Names the rows in the log; it decides the arm if there is no key.
         serving : Serving, optional

@@ -86,9 +86,9 @@ class Serving:
         """The model of an arm that a client asks for, by default of the first one."""
         return self.loaded[self.known_arm(arm) or self.split.names[0]]
 
-    def read_json(self, body: bytes, most: int) -> JsonRows | None:
-        """The rows of a body, at most so many; None where they take a decoder to know what they are."""
-        return self._json.read(body, most)
+    def read_json(self, body: bytes, max_rows: int) -> JsonRows | None:
+        """The rows of a body, up to a maximum; None where they take a decoder to know what they are."""
+        return self._json.read(body, max_rows)
 
     def score(self, rows: RequestRows, request_id: str, arm: str | None = None) -> Scored:
         """Score rows.

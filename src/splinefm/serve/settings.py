@@ -187,7 +187,7 @@ class ServiceSettings:
 
     @staticmethod
     def of(model: Any, **options: Any) -> ServiceSettings:
-        """Settings as they are, or those of a single model file."""
+        """Settings as they are, or the settings of a single model file."""
         if not isinstance(model, ServiceSettings):
             return ServiceSettings((Arm(DEFAULT_ARM, str(model), index=options.pop("index", None)),), **options)
         return replace(model, **options) if options else model

@@ -1,6 +1,6 @@
 """The Open Inference Protocol (KServe V2) over HTTP, with its binary extension: a tensor for each column.
 
-The name of a model is that of an arm, or `splinefm` for the arm that the key of each row decides. Numbers are tensors
+A model has the name of an arm, or `splinefm` for the arm that the key of each row decides. Numbers are tensors
 of any number type; NaN is a missing value there, since the protocol has no null. Text is BYTES; of a multi-valued
 column, each element is a JSON list.
 """
