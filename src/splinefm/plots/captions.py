@@ -93,7 +93,7 @@ def _escaped(text: str) -> str:
 
 
 def percent(value: float, digits: int = 2) -> str:
-    """A share in percent, with at most so many decimals.
+    """A share in percent, with at most `digits` decimals.
 
     Examples
     --------

@@ -28,7 +28,7 @@ _BESIDE = 4  # with this many names or more, the legend is beside the axes
 
 
 def set_raw_axis(ax: Any, side: str, axis: RawAxis, name: str, keep: bool = False) -> None:
-    """Set scale, limits, ticks and name of a column's axis; `keep` extends those of what was drawn before."""
+    """Set scale, limits, ticks and name of a column's axis; `keep` extends existing limits."""
     low, high = axis.low, axis.high
     if keep:
         before = getattr(ax, f"get_{side}lim")()

@@ -153,7 +153,7 @@ class _Column(NamedTuple):
 
 
 def _find_encoder(source: object) -> Encoder | None:
-    """The encoder itself, or that of a Fitted or an estimator; None for anything else."""
+    """The encoder itself, or the encoder of a Fitted or an estimator; None for anything else."""
     found = getattr(source, "fitted_", source)
     return found.encoder if isinstance(found, Fitted) else found if isinstance(found, Encoder) else None
 
@@ -170,7 +170,7 @@ def _find_fields(encoder: Encoder, name: str | None) -> list[Numerical]:
 
 
 def _find_columns(source: object, data: object, name: str | None) -> list[_Column]:
-    """The columns to draw: those of fields, or the column of candidate transforms, which are fitted here."""
+    """The columns of fields, or the column of candidate transforms, which are fitted here."""
     encoder = _find_encoder(source)
     if encoder is not None:
         return [_column(item, data, [item.fitted_transform]) for item in _find_fields(encoder, name)]

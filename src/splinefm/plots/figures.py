@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 
 def use_axes(ax: object, *, lines: int | None = None, width: float = 6.4) -> Axes:
-    """The axes to draw on: the given ones, or those of a new figure that is high enough for so many lines of text."""
+    """The given axes, or the axes of a new figure that is high enough for this number of lines of text."""
     if ax is None:
         height = 4.0 if lines is None else min(100.0, max(2.0, 0.9 + 0.26 * lines))
         return Figure(figsize=(width, height), layout="constrained").subplots()

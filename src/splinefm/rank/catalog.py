@@ -141,7 +141,7 @@ class Catalog:
         self.lock = ReadWriteLock()
 
     def open(self, items: object, ids: object, groups: object) -> Table:
-        """Open a table of items, whose columns of ids and groups are those of the index unless others are named."""
+        """Open a table of items, with the columns of ids and groups of the index unless others are named."""
         names = (self.id_column if ids is None else ids, self.group_column if groups is None else groups)
         return self.item_subset.open(items, "items", written_types(*names, self.ids.kind))
 

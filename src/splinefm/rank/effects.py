@@ -6,7 +6,7 @@ If the vector of an item is a sum over its features, so is its product with the 
     effect(feature) = query(context) · vector(feature)
 
 An item is then an integer per category and a few weights per numerical field, regardless of the length of vectors. A
-request first computes the effects of all features that items have, and then sums up those of each item.
+request first computes the effects of all features that items have, and then adds up the effects of each item.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class FeatureTable:
             return start - np.int32(self.first)
         wanted = np.where(weight == 0.0, -1, start - self.first)
         if self._indices is None:
-            self._indices = np.full(self.n_field_features + 1, -1, np.int32)  # the last element is that of -1
+            self._indices = np.full(self.n_field_features + 1, -1, np.int32)  # the last element is for -1
             self._indices[self.features] = np.arange(len(self))
         indices = self._indices[wanted]
         if (indices < 0).any():
@@ -240,7 +240,7 @@ class EffectStore(Store):
                 )
 
     def check_indices(self, positions: Positions) -> None:
-        """Raise unless the features of items exist; those of a mapped file are not verified when it is loaded."""
+        """Raise unless the features of items exist; a mapped file is not verified when it is loaded."""
         sizes = np.repeat([len(table) for table in self.tables], np.diff(self.layout.window_ptr))
         last = sizes - np.diff(self.layout.weight_ptr)
         for at in range(0, len(positions), _BLOCK):

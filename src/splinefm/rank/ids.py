@@ -23,7 +23,7 @@ Kind = Literal["numbers", "text"]
 def written_types(ids: object, groups: object, kind: Kind | None = None) -> dict[str, pa.DataType]:
     """Types to read the columns of ids and groups of a text file with: as written, so that 007 is not 7.
 
-    If the ids of the index are numbers, so are those of a file.
+    If the ids of the index are numbers, so are the ids of a file.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class Ids:
         return {**self.__dict__, "_table": None}
 
     def check(self, keys: Keys, what: str) -> None:
-        """Raise if ids are of another kind than those of the index."""
+        """Raise if the index has ids of another kind."""
         if None not in (self.kind, keys.kind) and self.kind != keys.kind:
             kinds = {"numbers": "integers", "text": "text"}
             raise TypeError(

@@ -77,7 +77,7 @@ class ContextQueries:
 
     @cached_property
     def item_maps(self) -> list[MapArrays]:
-        """The maps from a query to those of the features of each field of an item."""
+        """For each field of an item, the map from a query to what multiplies its features."""
         split = self.split
         sizes = [len(split.feature_columns(f)) for f in split.items]
         every = np.arange(split.length)

@@ -64,7 +64,7 @@ RUN_NAMES = ("first", "by column", "all rows", "update", "half", "crosses", "sea
 
 @cache
 def setting_types(name: str) -> dict[str, Any]:
-    """Return the settings of a class with their types; those of a machine are left out."""
+    """Return the settings of a class with their types, without settings of the machine."""
     hints = get_type_hints(KINDS[name])
     return {item.name: hints[item.name] for item in fields(KINDS[name]) if item.metadata.get("saved", True)}
 
@@ -263,7 +263,7 @@ def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
 def _restore_weights(
     items: tuple[AnyField, ...], counts: tuple[Array, ...], tensors: dict[str, Array]
 ) -> tuple[Array, ...]:
-    """Return the weights of all features: format 1 has none, and those of categorical fields are the counts."""
+    """Return the weights of all features: format 1 has none, and categorical fields have counts."""
     if "row_weights" not in tensors:
         return ()
     values = take_array(tensors, "row_weights", "F64", 1)

@@ -83,7 +83,7 @@ def write_model(
 
 
 def describe_head(head: Fitted) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the description and arrays of a model; those of its tables are placeholders, which take no memory."""
+    """Return the description and arrays of a model; its tables are placeholders, which take no memory."""
     given = [name for name in TABLES if name in head.params]
     if given:
         raise ValueError(f"the head of a model has no {' and '.join(given)}: they come in pieces")
@@ -439,7 +439,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def shards_identity(folder: str | os.PathLike[str]) -> str:
-    """Return the identity of a sharded model: the checksum of its manifest, which has those of its files."""
+    """Return the identity of a sharded model: the checksum of its manifest, which has the checksums of its files."""
     return hashlib.sha256((Path(folder) / MANIFEST).read_bytes()).hexdigest()
 
 
@@ -572,7 +572,7 @@ def read_head(folder: Path, manifest: Manifest) -> Fitted:
 
 
 def count_parameters(head: Fitted) -> int:
-    """Return the number of parameters of a model, those of its tables included."""
+    """Return the number of parameters of a model, including its tables."""
     return sum(map(math.prod, param_shapes(head.model, head.encoder.layout, head.n_outputs).values()))
 
 
