@@ -123,7 +123,7 @@ def test_copies_are_on_one_side_of_every_split(make):
     assert len(np.unique(np.concatenate([fold.judged for fold in folds]))) == sum(len(fold.judged) for fold in folds)
     held_out = len(chunks.validation.y) / chunks.encoder.n_rows
     assert 0.05 < held_out < 0.2 and len(chunks.kept.y) + len(chunks.validation.y) == chunks.encoder.n_rows
-    again = chunks.reencode(chunks.source, TRAINING)
+    again = chunks.encode_again(chunks.source, TRAINING)
     np.testing.assert_array_equal(again.validation.y, chunks.validation.y)
 
 

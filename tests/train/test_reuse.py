@@ -60,9 +60,9 @@ def assert_same(one, two):
 def test_the_result_is_that_of_a_new_start(name, monkeypatch):
     first, expected = prepare(FIRST), prepare(OTHERS[name])
     monkeypatch.setattr(module, "_prepare", None)  # nothing is read from the start
-    other = first.reencode(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.encode_again(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
     assert_same(other, expected)
-    assert_same(other.reencode(first.source, TRAINING), first)
+    assert_same(other.encode_again(first.source, TRAINING), first)
 
 
 def test_a_text_file_is_read_with_the_types_of_the_new_schema(tmp_path):
@@ -70,7 +70,7 @@ def test_a_text_file_is_read_with_the_types_of_the_new_schema(tmp_path):
     pa.csv.write_csv(TABLE.drop_columns(["tags"]), path)
     before, after = (sf.Schema([X, Z, C, *more]) for more in ((), (sf.Cross(sf.Categorical("z")), sf.Cross("x", "c"))))
     first = prepare(before, path)
-    other = first.reencode(LabeledTable(after, "y", "w", path, first.source.classes), TRAINING)
+    other = first.encode_again(LabeledTable(after, "y", "w", path, first.source.classes), TRAINING)
     assert_same(other, prepare(after, path))
 
 
@@ -83,7 +83,7 @@ def test_only_new_fields_are_fitted(monkeypatch):
 
     monkeypatch.setattr(reuse, "_fit", spy)
     for name in ("the same", "a cross at the end", "another basis", "fewer fields"):
-        first.reencode(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
+        first.encode_again(LabeledTable(OTHERS[name], "y", "w", TABLE, first.source.classes), TRAINING)
     assert fitted == [("x × c",), ("x",)]
 
 
@@ -92,7 +92,7 @@ def test_rows_that_would_take_too_much_memory_are_prepared_from_the_start(limit,
     first, schema = prepare(FIRST), OTHERS["two crosses"]
     rows = first.n_rows if limit == "MEMORY_BYTES" else first.held_out.n_rows
     monkeypatch.setattr(module, limit, rows * module._bytes_per_row(first.encoder.layout))
-    other = first.reencode(LabeledTable(schema, "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.encode_again(LabeledTable(schema, "y", "w", TABLE, first.source.classes), TRAINING)
     if limit == "MEMORY_BYTES":
         assert other.kept is None
     else:
@@ -106,5 +106,7 @@ def test_a_table_of_validation_rows_is_read_again():
         TABLE[:50],
         TRAINING,
     )
-    other = first.reencode(LabeledTable(OTHERS["a cross at the end"], "y", "w", TABLE, first.source.classes), TRAINING)
+    other = first.encode_again(
+        LabeledTable(OTHERS["a cross at the end"], "y", "w", TABLE, first.source.classes), TRAINING
+    )
     assert len(other.validation.y) == 50 and other.validation.slots.layout == other.encoder.layout

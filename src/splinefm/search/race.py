@@ -117,7 +117,7 @@ class Race:
         schema = setting.schema
         if schema not in self._encoded:
             source = replace(self.chunks.source, schema=schema)
-            self._encoded[schema] = self.chunks.reencode(source, self.training, self.progress)
+            self._encoded[schema] = self.chunks.encode_again(source, self.training, self.progress)
         return self._encoded[schema]
 
     def has_same_rows(self, setting: Setting) -> bool:

@@ -252,7 +252,7 @@ class Chunks:
             progress.advance(len(part.y))
         self.kept = chunk
 
-    def reencode(self, source: LabeledTable, training: Training, progress: Progress = SILENT) -> Chunks:
+    def encode_again(self, source: LabeledTable, training: Training, progress: Progress = SILENT) -> Chunks:
         """Return the same rows, with the same ones held out, encoded for another schema.
 
         The loss has the classes and class weights of these chunks. Fields that the schemas share are taken over.

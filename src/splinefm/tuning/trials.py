@@ -303,7 +303,7 @@ class Experiment:
         key = repr(schema)
         if key not in self._encoded:
             source = replace(self.chunks.source, schema=schema)
-            self._encoded[key] = self.chunks.reencode(source, self.training)
+            self._encoded[key] = self.chunks.encode_again(source, self.training)
         self._encoded.move_to_end(key)
         while len(self._encoded) > 1 and sum(map(_bytes, self._encoded.values())) > MEMORY_BYTES:
             self._encoded.popitem(last=False)
