@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm._parallel import Cancelled
 from splinefm.fit import fitting
 from splinefm.search import race, search
 from splinefm.search.race import Race
@@ -198,6 +199,21 @@ def test_a_time_limit_ends_the_search():
     fitted = fit(training=endless)
     assert time.monotonic() - begin < 10.0
     assert np.isfinite(fitted.predict(TABLE)).all()
+
+
+@pytest.mark.parametrize(("n_fits", "n_tried"), [(1, 0), (3, 2)])
+def test_what_was_fitted_before_the_deadline_is_kept(monkeypatch, n_fits, n_tried):
+    fits, train = [], race.train
+
+    def late(model, *args, **options):
+        fits.append(model)
+        if len(fits) >= n_fits:
+            raise Cancelled
+        return train(model, *args, **options)
+
+    monkeypatch.setattr(race, "train", late)
+    fitted = fit(training=replace(QUICK, threads=1))
+    assert len(fitted.search) == n_tried and np.isfinite(fitted.predict(TABLE)).all()
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("nan"), float("inf"), "long"])

@@ -6,7 +6,7 @@ import pytest
 import splinefm as sf
 from splinefm.search import search as module
 from splinefm.search.search import BUDGETS, find_open_choices
-from splinefm.search.setting import Setting, seconds_of_fit
+from splinefm.search.setting import Setting, seconds_of_epoch
 
 
 @pytest.fixture(autouse=True)
@@ -158,13 +158,13 @@ def test_ctrl_c_before_a_fit_is_done_ends_the_fit(monkeypatch):
 def test_the_estimate_of_work_grows_with_everything():
     layout = sf.fit_encoder(sf.Schema([sf.Numerical("x0"), sf.Numerical("x1")]), TABLE).layout
 
-    def seconds(model, n_outputs=1, n_rows=1000, **training):
-        return seconds_of_fit(model, layout, n_outputs, n_rows, sf.Training(**training))
+    def seconds(model, n_outputs=1, n_rows=1000, batch_size=32):
+        return seconds_of_epoch(model, layout, n_outputs, n_rows, batch_size)
 
     usual = seconds(sf.FwFM(k=16))
     assert usual < seconds(sf.FwFM(k=16, third=16)) < seconds(sf.FwFM(k=64, third=64))
     assert usual < seconds(sf.FwFM(k=16), n_outputs=3) and usual < seconds(sf.FwFM(k=16), n_rows=3000)
-    assert usual < seconds(sf.FwFM(k=16), epochs=100)
+    assert usual > seconds(sf.FwFM(k=16), batch_size=64)
     assert seconds(sf.HigherOrderFM(k=8, order=3)) < seconds(sf.HigherOrderFM(k=8, order=5))
     assert 0.0 < seconds(sf.FM(k=4)) < seconds(sf.FFM(k=16)) * 10
 

@@ -5,7 +5,7 @@ import pytest
 
 import splinefm as sf
 from splinefm._parallel import Cancelled
-from splinefm.search.race import Fold, Race, draw_sample, make_folds, weigh
+from splinefm.search.race import Fold, Race, draw_sample, have_weight, make_folds
 from splinefm.search.setting import Setting
 from splinefm.train.chunks import prepare_chunks
 from splinefm.train.progress import SILENT
@@ -70,10 +70,10 @@ class TestFolds:
     def test_folds_without_weight_bear_no_race(self):
         table = make_table()
         race = make_race(table | {"w": np.ones(600)}, weight="w")
-        assert weigh(race.chunks, race.folds)
+        assert have_weight(race.chunks, race.folds)
         judged = race.folds[1].judged
         race.chunks.kept.sample_weight[judged[judged < len(race.chunks.kept.y)]] = 0.0
-        assert not weigh(race.chunks, race.folds)
+        assert not have_weight(race.chunks, race.folds)
 
     def test_a_sample_has_rows_of_its_fold(self):
         fold = Fold(np.arange(0, 200, 2), np.arange(1, 200, 2))
@@ -131,8 +131,8 @@ def test_the_loss_of_a_mean_is_that_of_mean_scores():
         )
         for fold in (0, 1)
     ]
-    assert race.loss_of_mean(settings, (0, 1)) == pytest.approx(np.concatenate(losses).mean())
-    assert race.loss_of_mean(settings[:1], (0, 1)) == pytest.approx(race.loss(settings[0], (0, 1)))
+    assert race.loss_of_mean_score(settings, (0, 1)) == pytest.approx(np.concatenate(losses).mean())
+    assert race.loss_of_mean_score(settings[:1], (0, 1)) == pytest.approx(race.loss(settings[0], (0, 1)))
 
 
 def test_a_fit_that_diverges_comes_last():
@@ -161,3 +161,12 @@ def test_dropped_parameters_come_back_when_they_are_needed():
     assert race.loss(one, (0,)) == before.losses.mean()
     race.run([one], (0,))
     np.testing.assert_array_equal(race.results[one, 0].trained.params["factors"], before.trained.params["factors"])
+
+
+def test_work_counts_the_epochs_that_were_taken():
+    race, endless = make_race(), setting(epochs=200, patience=1)
+    before = race.seconds(endless, 1)
+    race.run([endless], [0])
+    taken = len(race.results[endless, 0].trained.history)
+    assert taken < 100 and race.work(endless, 0) == taken * race.seconds_of_epoch(endless, 0)
+    assert race.seconds(endless, 1) < before

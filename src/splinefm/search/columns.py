@@ -12,7 +12,7 @@ from splinefm.encode.slots import Slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.scores import BatchScorer
-from splinefm.search.screening import ALONE, Folds, code_column, explained, read_values, spread_rows
+from splinefm.search.screening import SINGLE_COLUMN, Folds, code_column, evenly_spaced_rows, explained, read_values
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
 from splinefm.train.results import Evidence
@@ -32,7 +32,7 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
     """
     kept = chunks.kept
     assert kept is not None
-    rows = spread_rows(kept.sample_weight > 0, MAX_RANKED)
+    rows = evenly_spaced_rows(kept.sample_weight > 0, MAX_RANKED)
     y, weight = kept.y[rows], kept.sample_weight[rows]
     constant = np.full((len(rows), *np.shape(chunks.start)), chunks.start)
     slope = chunks.loss.slope(y, constant).reshape(len(rows), -1)
@@ -41,7 +41,7 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
     values = read_values(chunks, read, rows)
     coded = [column for name in read if (column := code_column(chunks.encoder, name, values[name])) is not None]
     position = np.random.default_rng([0x636F6C, training.seed]).random(len(rows))
-    pairs = [(i, ALONE) for i in range(len(coded))]
+    pairs = [(i, SINGLE_COLUMN) for i in range(len(coded))]
     gains = np.zeros(len(coded))
     for residual in residuals.T:
         gains += explained(coded, pairs, residual, Folds(position, 2), training.threads)
@@ -71,18 +71,20 @@ def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chun
     most = min(MAX_ROWS, MAX_WORK // (DRAWS * len(fields) * len(layout.fields)))
     if len(fields) < 2 or most < MIN_ROWS:
         return evidence
-    rows, rng = take_rows(validation, spread_rows(validation.sample_weight > 0, most)), seeded(chunks.training.seed)
+    rows = take_rows(validation, evenly_spaced_rows(validation.sample_weight > 0, most))
+    rng = seeded(chunks.training.seed)
     others = [rows.slots[rng.permutation(len(rows.y))] for _ in range(DRAWS)]
     scorer = BatchScorer(model, params, layout, chunks.training.threads)
     shares = {}
     for column, own in fields.items():
-        score = np.asarray(np.mean([scorer(_mixed(rows.slots, other, own)) for other in others], axis=0, dtype=float))
+        scores = [scorer(_mix_slots(rows.slots, other, own)) for other in others]
+        score = np.asarray(np.mean(scores, axis=0, dtype=float))
         shares[column] = _share(rows, score, chunks.loss, chunks.start)
     column = max(shares, key=shares.__getitem__)
     return replace(evidence, column=column, column_share=shares[column])
 
 
-def _mixed(slots: Slots, others: Slots, own: list[int]) -> Slots:
+def _mix_slots(slots: Slots, others: Slots, own: list[int]) -> Slots:
     """Return slots with some fields of their own, and the others of other rows."""
     layout, start, weight = slots.layout, others.start.copy(), others.weight.copy()
     for f in own:

@@ -163,7 +163,7 @@ def find_changes(
         return []
     candidates = find_candidates(chunks.encoder, left, training.seed, training.threads)
     changes = [Change(each.cross, each.gain) for each in candidates if _is_new(each.cross.name, setting)]
-    changes = changes[: _most(MAX_CROSSES, training)]
+    changes = changes[: _max_changes(MAX_CROSSES, training)]
     recurring = _find_recurring(setting, chunks, training, names, left)
     changes += [each for each in recurring if isinstance(each.field, Categorical) or _is_new(each.name, setting)]
     return [each for each in changes if each.name in schema.names or each.name not in schema.columns]
@@ -183,10 +183,10 @@ def _find_recurring(
     for each, residual in found:
         l2 = recurring_l2(each, chunks.n_rows, residual, left.dispersion, size)
         changes.setdefault(each.field.name, Change(each.field, each.gain, l2))
-    return list(changes.values())[: _most(MAX_RECURRING, training)]
+    return list(changes.values())[: _max_changes(MAX_RECURRING, training)]
 
 
-def _most(usual: int, training: Training) -> int:
+def _max_changes(usual: int, training: Training) -> int:
     return usual if training.crosses == "auto" else int(training.crosses or 0)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from splinefm._arrays import FloatArray, Int64Array
 from splinefm._parallel import Cancellation, count_threads
 from splinefm.model.scores import predict_scores
-from splinefm.search.setting import Setting, seconds_of_fit
+from splinefm.search.setting import Setting, seconds_of_epoch
 from splinefm.train.chunks import Chunks, join_chunks, take_rows
 from splinefm.train.loop import Diverged, settings_for, train
 from splinefm.train.progress import Progress
@@ -25,6 +25,8 @@ from splinefm.train.targets import mean_and_error
 
 # Encoded parts of the rows that are kept for the next fit.
 MAX_PARTS = 8
+# The share of its epochs that early stopping leaves of a fit, before any fit is known, and how many epochs that counts.
+SHARE_OF_EPOCHS, PRIOR_EPOCHS = 0.7, 300
 
 
 class Fold(NamedTuple):
@@ -35,7 +37,7 @@ class Fold(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entrant:
+class FoldResult:
     """A setting after its fit to one fold."""
 
     trained: TrainingResult | None
@@ -104,13 +106,14 @@ class Race:
     training: Training
     progress: Progress
     deadline: float | None = None
-    results: dict[tuple[Setting, int], Entrant] = field(default_factory=dict)
+    results: dict[tuple[Setting, int], FoldResult] = field(default_factory=dict)
     folds: list[Fold] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._encoded = {self.chunks.source.schema: self.chunks}
         self._parts: dict[tuple[object, int], tuple[Chunk, Chunk]] = {}
         self._lock = threading.Lock()
+        self._epochs = self._max_epochs = 0
 
     def encoded(self, setting: Setting) -> Chunks:
         """Return the rows, encoded with the schema of a setting."""
@@ -143,12 +146,25 @@ class Race:
             if key[0] not in kept and entrant.trained is not None and entrant.trained.params:
                 self.results[key] = replace(entrant, trained=entrant.trained._replace(params={}))
 
-    def seconds(self, setting: Setting, fold: int) -> float:
-        """Estimate the seconds that a fit takes on one core; see `seconds_of_fit`."""
+    def seconds_of_epoch(self, setting: Setting, fold: int) -> float:
+        """Estimate the seconds that an epoch of a fit takes on one core; see `seconds_of_epoch`."""
         chunks, n_rows = self.encoded(setting), len(self.folds[fold].learned)
-        return seconds_of_fit(
-            setting.model, chunks.encoder.layout, chunks.loss.n_outputs, n_rows, self.settings(setting, fold)
-        )
+        batch_size = self.settings(setting, fold).rows_per_step(n_rows)
+        return seconds_of_epoch(setting.model, chunks.encoder.layout, chunks.loss.n_outputs, n_rows, batch_size)
+
+    def seconds(self, setting: Setting, fold: int) -> float:
+        """Estimate the seconds of a fit, which stops as early as the fits before it."""
+        share = (SHARE_OF_EPOCHS * PRIOR_EPOCHS + self._epochs) / (PRIOR_EPOCHS + self._max_epochs)
+        return max(1.0, share * self._max_epochs_of(setting, fold)) * self.seconds_of_epoch(setting, fold)
+
+    def work(self, setting: Setting, fold: int) -> float:
+        """Estimate the seconds that a fit has taken, given its epochs."""
+        trained = self.results[setting, fold].trained
+        n_epochs = self._max_epochs_of(setting, fold) if trained is None else len(trained.history)
+        return n_epochs * self.seconds_of_epoch(setting, fold)
+
+    def _max_epochs_of(self, setting: Setting, fold: int) -> int:
+        return self.settings(setting, fold).max_epochs(len(self.folds[fold].learned))
 
     def settings(self, setting: Setting, fold: int) -> Training:
         """Return the settings of training on a fold, with all defaults filled in; folds have seeds of their own."""
@@ -165,18 +181,28 @@ class Race:
         n_threads = min(len(todo), count_threads(self.training.threads))
         if not n_threads:
             return
-        with ThreadPoolExecutor(n_threads, "race") as pool:
-            runs = {pool.submit(self._fit, setting, fold, cancellation): (setting, fold) for setting, fold in todo}
-            try:
-                _wait(runs)
-            finally:
-                cancellation.cancel()
-                for run in runs:
-                    run.cancel()
-        for run, key in runs.items():
-            self.results[key] = run.result()
+        runs: dict[Future[FoldResult], tuple[Setting, int]] = {}
+        try:
+            with ThreadPoolExecutor(n_threads, "race") as pool:
+                runs |= {pool.submit(self._fit, setting, fold, cancellation): (setting, fold) for setting, fold in todo}
+                try:
+                    _wait(runs)
+                finally:
+                    cancellation.cancel()
+                    for run in runs:
+                        run.cancel()
+        finally:  # those that are done are known after Ctrl-C and at the deadline, too
+            for run, key in runs.items():
+                if not run.cancelled() and run.exception() is None:
+                    self._keep(key, run.result())
 
-    def _fit(self, setting: Setting, fold: int, cancellation: Cancellation) -> Entrant:
+    def _keep(self, key: tuple[Setting, int], entrant: FoldResult) -> None:
+        self.results[key] = entrant
+        if entrant.trained is not None:
+            self._epochs += len(entrant.trained.history)
+            self._max_epochs += self._max_epochs_of(*key)
+
+    def _fit(self, setting: Setting, fold: int, cancellation: Cancellation) -> FoldResult:
         begin, chunks = time.perf_counter(), self.encoded(setting)
         learned, judged = self._part(chunks, fold)
         training = replace(self.settings(setting, fold), threads=1, engine="cpu", device=None)
@@ -184,13 +210,13 @@ class Race:
             trained = train(setting.model, chunks, training, rows=learned, validation=judged, cancellation=cancellation)
         except Diverged:
             n = len(judged.y)
-            return Entrant(None, np.full(n, np.inf), np.zeros(n), time.perf_counter() - begin)
+            return FoldResult(None, np.full(n, np.inf), np.zeros(n), time.perf_counter() - begin)
         score = predict_scores(setting.model, trained.params, judged.slots, 1).astype(np.float64)
         losses = chunks.loss.value(judged.y, score)
         is_finite = bool(np.isfinite(losses).all())
         if not is_finite:
             losses = np.full(len(judged.y), np.inf)
-        return Entrant(trained if is_finite else None, losses, score, time.perf_counter() - begin)
+        return FoldResult(trained if is_finite else None, losses, score, time.perf_counter() - begin)
 
     def _part(self, chunks: Chunks, fold: int) -> tuple[Chunk, Chunk]:
         """Return the rows of a fold to learn from and to judge."""
@@ -226,7 +252,7 @@ class Race:
         """Return the folds that a setting was fitted to."""
         return [fold for each, fold in self.results if each == setting]
 
-    def loss_of_mean(self, settings: Sequence[Setting], folds: Sequence[int]) -> float:
+    def loss_of_mean_score(self, settings: Sequence[Setting], folds: Sequence[int]) -> float:
         """Return the mean loss of the mean score of settings, of which one may be there several times."""
         losses = []
         for fold in folds:
@@ -248,7 +274,7 @@ def _weights_of(chunks: Chunks) -> FloatArray:
     return np.concatenate([chunks.kept.sample_weight, chunks.validation.sample_weight])
 
 
-def weigh(chunks: Chunks, folds: Iterable[Fold]) -> bool:
+def have_weight(chunks: Chunks, folds: Iterable[Fold]) -> bool:
     """Return whether all folds have rows with a weight on both sides."""
     weight = _weights_of(chunks)
     return all(weight[rows].any() for fold in folds for rows in fold)
@@ -271,9 +297,9 @@ def _rows_at(chunks: Chunks, rows: Int64Array) -> Chunk:
     return join_chunks(parts)
 
 
-def _wait(runs: Iterable[Future[Entrant]]) -> None:
+def _wait(runs: Iterable[Future[FoldResult]]) -> None:
     """Wait for all runs; raise the first error of one, and notice Ctrl-C."""
-    left: set[Future[Entrant]] = set(runs)
+    left: set[Future[FoldResult]] = set(runs)
     while left:
         done, left = wait(left, timeout=0.1, return_when=FIRST_EXCEPTION)
         for run in done:

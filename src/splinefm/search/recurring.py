@@ -21,7 +21,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.search.screening import most_columns
+from splinefm.search.screening import max_paired_columns
 from splinefm.train.settings import LINEAR_L2
 
 # Groups are candidates if they explain this share of the squared residuals, with this many standard errors: there are
@@ -158,7 +158,7 @@ def _coded(encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], rows
 
 def _strongest(columns: list[_Groups], residual: FloatArray) -> list[_Groups]:
     """Return all columns, or those whose values explain the most alone if there are many."""
-    most = most_columns(len(residual))
+    most = max_paired_columns(len(residual))
     if len(columns) <= most:
         return columns
     gains = np.array([compare_groups(column.code, residual).gain for column in columns])

@@ -18,7 +18,7 @@ from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import each_output
 from splinefm.model.scores import predict_scores
-from splinefm.search.screening import spread_rows
+from splinefm.search.screening import evenly_spaced_rows
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
 from splinefm.train.rows import Chunk
@@ -93,7 +93,7 @@ def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
     most = max(MIN_ROWS, MAX_WORK // max(1, n_columns * n_fields))
     if n_fields <= FEW_FIELDS or n_rows <= most:
         return validation
-    return take_rows(validation, spread_rows(validation.sample_weight > 0, most))
+    return take_rows(validation, evenly_spaced_rows(validation.sample_weight > 0, most))
 
 
 def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:

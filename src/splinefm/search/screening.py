@@ -74,7 +74,7 @@ class Folds(NamedTuple):
 
 Pair = tuple[int, int]
 """Numbers of two columns."""
-ALONE = -1
+SINGLE_COLUMN = -1
 """In place of a second column."""
 
 
@@ -137,7 +137,7 @@ def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) ->
     return CodedColumn(name, True, False, tuple(((share * size).astype(np.int64), size) for size in LEVELS))
 
 
-def most_columns(n_rows: int) -> int:
+def max_paired_columns(n_rows: int) -> int:
     """Return how many columns are compared in pairs: fewer if there are many rows."""
     n_pairs = max(1.0, MAX_WORK / max(1, n_rows))
     return min(MAX_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
@@ -145,7 +145,7 @@ def most_columns(n_rows: int) -> int:
 
 def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -> list[CodedColumn]:
     """Return all columns, or those whose values tell the most about the score if there are many."""
-    most = most_columns(n_rows)
+    most = max_paired_columns(n_rows)
     if len(columns) <= most:
         return list(columns)
     centered = score - score.mean()
@@ -165,7 +165,7 @@ def _best_pairs(
 ) -> list[tuple[float, Pair]]:
     """Return the share of the squared residuals that each pair explains beyond its two columns, the best first."""
     n = len(columns)
-    found = explained(columns, [*((i, ALONE) for i in range(n)), *pairs], residual, folds, threads)
+    found = explained(columns, [*((i, SINGLE_COLUMN) for i in range(n)), *pairs], residual, folds, threads)
     alone, total = np.maximum(0.0, found[:n]), float(np.square(residual).sum())
     gains = [(gain - alone[a] - alone[b]) / total for (a, b), gain in zip(pairs, found[n:].tolist(), strict=True)]
     order = sorted(range(len(pairs)), key=lambda i: (-gains[i], i))
@@ -177,7 +177,8 @@ def explained(
 ) -> FloatArray:
     """Return how much smaller the squared residuals of each fold get by the cell means of the others.
 
-    Pairs are numbers of columns; the second one may be ALONE. Each level of cells explains what the coarser ones left.
+    Pairs are numbers of columns; the second one may be SINGLE_COLUMN. Each level of cells explains what is left by
+    coarser ones.
     """
     cells = np.array([[cell for cell, _ in column.levels] for column in columns], np.int32)
     sizes = np.array([[n for _, n in column.levels] for column in columns], np.int64)
@@ -301,7 +302,7 @@ def find_unexplained(
     assert kept is not None
     is_first = row_randoms(training.seed + 1, chunks.kept_numbers()) < 0.5
     has_weight = kept.sample_weight > 0
-    learned, rows = spread_rows(is_first, max_learned), spread_rows(~is_first & has_weight, MAX_SCREENED)
+    learned, rows = evenly_spaced_rows(is_first, max_learned), evenly_spaced_rows(~is_first & has_weight, MAX_SCREENED)
     if not has_weight[learned].any() or not len(rows):
         return None
     half, judged = take_rows(kept, learned), take_rows(kept, rows)
@@ -334,12 +335,12 @@ def find_unexplained(
     )
 
 
-def spread_rows(chosen: BoolArray, most: int) -> Int64Array:
+def evenly_spaced_rows(chosen: BoolArray, most: int) -> Int64Array:
     """Return the positions of at most `most` chosen rows, evenly spaced among them.
 
     Examples
     --------
-    >>> spread_rows(np.array([False, True, True, False, True]), 2).tolist()
+    >>> evenly_spaced_rows(np.array([False, True, True, False, True]), 2).tolist()
     [1, 4]
     """
     rows = np.flatnonzero(chosen)

@@ -2,15 +2,16 @@
 
 The stages, each of which goes on from the best setting so far:
 
-1. columns: if there are many, only those that explain something alone;
+1. columns: if there are many, only the ones that explain something by themselves;
 2. splines: bases and penalties, the inferred ones among them;
-3. penalties: larger and smaller ones;
+3. penalties: larger and smaller ones, and resolutions by column;
 4. models: more coordinates, field-aware vectors, products of four;
-5. crosses and recurring values, on the best setting and on the one with inferred bases, and resolutions by column;
+5. crosses and recurring values;
 6. the final: the best settings are fitted to all rows, by turns without another part of them.
 
-A stage fits its settings to one part, and those that do well to the next. The fits of the winner to the parts are the
-members of the final model. What is tried depends on an estimate of the work, never on a clock.
+A stage fits its settings to one part of the rows, and the better ones to the next part. The fits of the winner are the
+members of the final model. What is tried depends on an estimate of the work, never on a clock (decisions 105 to 107 and
+113).
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from splinefm.model.family.higher_order import HigherOrderFM
 from splinefm.search.columns import rank_columns
 from splinefm.search.crosses import Change, candidates_for, find_changes, has_one_name_per_number
 from splinefm.search.mixture import MIXABLE, join_schemas, move_params
-from splinefm.search.race import Race, draw_sample, make_folds, weigh
+from splinefm.search.race import Race, draw_sample, have_weight, make_folds
 from splinefm.search.resolutions import suggest_resolutions
 from splinefm.search.screening import HALF_EPOCHS
-from splinefm.search.setting import SHARE_OF_EPOCHS, Setting, free_bases, names_of_columns, smallest_penalty
+from splinefm.search.setting import Setting, free_bases, names_of_columns, smallest_penalty
 from splinefm.train.chunks import Chunks
 from splinefm.train.loop import Diverged, settings_for
 from splinefm.train.progress import SILENT, Progress
@@ -49,25 +50,26 @@ MAX_BYTES, MAX_FEATURES = 1 << 28, 1 << 20
 # Settings are judged by at least this many rows, where that takes more than one part of them.
 MIN_JUDGED = 2_000
 # A sample of the rows is not smaller than this, and has to be clearly smaller than all rows to pay.
-MIN_SAMPLE, MIN_OF_CATEGORY, MIN_OF_CLASS = 4_000, 20, 200
-SAMPLE_PAYS, MAX_SAMPLE_JUDGED = 0.7, 4_000
+MIN_SAMPLE, FEW_CATEGORIES, MIN_OF_CATEGORY, MIN_OF_CLASS = 4_000, 20, 20, 200
+MAX_SAMPLE_SHARE, MAX_SAMPLE_JUDGED = 0.7, 4_000
 # Fits of a plain setting that the search may take, if a sample cannot be as small as the budget asks.
-MIN_FITS = 20
+MIN_FITS = 12
 # Settings go on to the next part of the rows unless they are worse than the best one by more standard errors than this,
-# but never fewer than some.
-BEHIND, MIN_SURVIVORS = 1.5, 3
+# but some splines with similar losses do, since they may be mixed.
+MAX_ERRORS_BEHIND, MAX_SIMILAR, SIMILAR = 1.5, 4, 0.1
 # The shares of the work that the stages of splines and of models leave to the next ones.
-LEFT_BY_SPLINES, LEFT_BY_PENALTIES, LEFT_BY_MODELS = 0.6, 0.5, 0.35
-# A setting replaces that of the inferred fields if its loss is lower by more standard errors than this.
-BEYOND = 0.5
+RESERVE_OF_SPLINES, RESERVE_OF_PENALTIES, RESERVE_OF_MODELS = 0.6, 0.5, 0.35
 # A mixture of settings has vectors of at most this length and this many numbers in all, since it has to be scored and
 # sent around; each setting lowers the loss by this share.
 MAX_MIXED, MAX_NUMBERS_OF_MIXTURE, MIN_GAIN_OF_MIXTURE = 192, 1 << 20, 0.002
 # Two members take no longer than one that is fitted again to all rows, and are better.
 MIN_MEMBERS = 2
 # Settings that take part in the final.
-FINALISTS, MIN_FINALISTS, FINALISTS_OF_SAMPLE = 6, 3, 2
-# With at least this many columns, those that explain nothing alone may be left out; how often their number is halved.
+FINALISTS, MIN_FINALISTS, FINALISTS_OF_SAMPLE = 6, 2, 2
+# Models are tried if a fit to all rows takes at most this many times the seconds of the final.
+MAX_FINALS = 2.0
+# With at least this many columns, some that explain nothing by themselves may be left out; how often their number is
+# halved.
 MANY_COLUMNS, HALVINGS = 30, 6
 # Where the best epoch is this close to the last one, a run with twice as many epochs is tried; where it comes in this
 # first part, one with twice its number, whose learning rate has decayed by then.
@@ -75,7 +77,7 @@ NEARLY_LAST, EARLY, MIN_EPOCHS = 0.9, 0.4, 4
 
 
 class Budget(NamedTuple):
-    """Seconds of one core, by the estimate of `work.py`, and the most members.
+    """Seconds of one core, by the estimate of `seconds_of_epoch`, and the most members.
 
     Each part also grows with the seconds of a plain fit to all rows, so that large tables are searched, too.
     """
@@ -87,7 +89,7 @@ class Budget(NamedTuple):
     """How many plain fits to all rows the search may take on top."""
 
 
-BUDGETS = {"default": Budget(10.0, 7.0, 4, 1.0), "best": Budget(90.0, 90.0, 8, 10.0)}
+BUDGETS = {"default": Budget(10.0, 4.0, 4, 0.5), "best": Budget(90.0, 90.0, 8, 10.0)}
 
 
 class Spline(NamedTuple):
@@ -100,16 +102,16 @@ class Spline(NamedTuple):
 
 SPLINES = (
     Spline(BSpline(8), 0.1, 1.0),
-    Spline(None, 10.0, 1.0),
     Spline(BSpline(20), 0.1, 0.1),
-    Spline(BSpline(4), 10.0, 0.1),
     Spline(BSpline(8), 10.0, 1.0),
-    Spline(BSpline(20), 10.0, 0.1),
+    Spline(BSpline(4), 0.1, 0.1),
+    Spline(BSpline(4), 10.0, 0.1),
     Spline(BSpline(8), 1.0, 0.1),
     Spline(None, 0.1, 1.0),
-    Spline(BSpline(4), 0.1, 0.1),
+    Spline(None, 10.0, 1.0),
 )
 MORE_SPLINES = (
+    Spline(BSpline(20), 10.0, 0.1),
     Spline(BSpline(20), 1.0, 0.01),
     Spline(MultiResolution((8, 32)), 10.0, 1.0),
     Spline(MultiResolution((8, 32), degree=1), 10.0, 1.0),
@@ -120,10 +122,10 @@ MODELS: tuple[tuple[AnyModel, float], ...] = (
     (FwFM(48, 48), 1.0),
     (FFM(8), 1.0),
     (HigherOrderFM(48, 4), 1.0),
-    (HigherOrderFM(48, 4), 1e-3),
     (FwFM(16), 1.0),
 )
 MORE_MODELS: tuple[tuple[AnyModel, float], ...] = (
+    (HigherOrderFM(48, 4), 1e-3),
     (FwFM(64, 64), 0.1),
     (FFM(16), 1.0),
     (FFM(16), 10.0),
@@ -243,24 +245,24 @@ def search(
         None if nothing could be tried.
     """
     found = Search.begin(base, is_open, chunks, given, progress, deadline)
-    if not weigh(chunks, found.race.folds):
+    if not have_weight(chunks, found.race.folds):
         return None
     with progress.within("search"):
         try:
             found.take()
             return found.result() if found.pool else None
         except Cancelled:
-            return found.result() if found.pool else None
+            return found.result() if found.has_finished() else None
         except KeyboardInterrupt:
-            if not found.pool:
+            if not found.has_finished():
                 raise
             return found.result(is_interrupted=True)
 
 
-def _least_rows(chunks: Chunks) -> float:
+def _min_sample_rows(chunks: Chunks) -> float:
     """Return how many rows a sample has at least: more if there are many categories, or one of two classes is rare."""
-    categorical = (item for item in chunks.encoder.schema.singles if not item.is_numerical)
-    n_categories = sum(item.layout.n_features for item in categorical)
+    sizes = [item.layout.n_features for item in chunks.encoder.schema.singles if not item.is_numerical]
+    n_categories = sum(size for size in sizes if size > FEW_CATEGORIES)  # most rows have the others
     least = max(MIN_SAMPLE, MIN_OF_CATEGORY * n_categories)
     if chunks.loss.name != "logistic":
         return least
@@ -313,8 +315,8 @@ class Search:
         n_learned, n_judged = (len(rows) for rows in race.folds[0])
         tried = len(SPLINES) + len(MODELS)
         share = made.left / (3.0 * tried * seconds)
-        if share < SAMPLE_PAYS and n_learned > _least_rows(chunks) / SAMPLE_PAYS:
-            n_rows = max(int(_least_rows(chunks)), int(share * n_learned))
+        if share < MAX_SAMPLE_SHARE and n_learned > _min_sample_rows(chunks) / MAX_SAMPLE_SHARE:
+            n_rows = max(int(_min_sample_rows(chunks)), int(share * n_learned))
             race.folds.append(draw_sample(race.folds[0], n_rows, MAX_SAMPLE_JUDGED, given.seed))
             made.stage = (len(race.folds) - 1,)
         else:
@@ -336,7 +338,11 @@ class Search:
     @property
     def best(self) -> Setting:
         """The best setting of the stages so far."""
-        return self.race.ranked(self.pool, self.stage)[0]
+        return self._ranked()[0]
+
+    def _ranked(self) -> list[Setting]:
+        """Return the settings of the pool, the best first."""
+        return self.race.ranked(self.pool, self.stage)
 
     def take(self) -> None:
         """Take all stages but the final, which `result` needs only in part."""
@@ -346,12 +352,22 @@ class Search:
         if not self.pool:
             return
         self.choose_penalties()
+        self.choose_resolutions()
         self.progress.begin("models")
         self.choose_model()
         self.progress.begin("crosses")
         self.choose_crosses()
+        self.choose_epochs()
         self.progress.begin("final")
-        self.choose_finally()
+        self.choose_finalists()
+
+    def has_finished(self) -> bool:
+        """Return whether there is a setting to keep; if the pool is empty, settings with one fit fill it."""
+        if not self.pool:
+            self.stage = self.stage[:1]
+            fitted = (key for key, entrant in self.race.results.items() if entrant.trained is not None)
+            self.pool = {setting: None for setting, fold in fitted if fold == self.stage[0]}
+        return bool(self.pool)
 
     # Stages
 
@@ -374,89 +390,111 @@ class Search:
     def choose_splines(self) -> None:
         """Try bases and penalties."""
         splines = SPLINES + (MORE_SPLINES if self.given.effort == "best" else ())
-        self.contest([self._with_spline(spline) for spline in splines], LEFT_BY_SPLINES * self.total)
+        self.contest([self._with_spline(spline) for spline in splines], RESERVE_OF_SPLINES * self.total)
 
     def choose_penalties(self) -> None:
         """Try larger and smaller L2 penalties, and go on where that helps."""
         if not self.is_open.l2:
             return
         first = self.best
-        reserve = LEFT_BY_PENALTIES * self.total
+        reserve = RESERVE_OF_PENALTIES * self.total
         self.contest([first.with_l2(10.0), first.with_l2(0.1)], reserve)
         for factor in (10.0, 0.1):
             if self.best == first.with_l2(factor):
                 self.contest([first.with_l2(factor * factor)], reserve)
 
+    def choose_resolutions(self) -> None:
+        """Try finer and coarser resolutions by column, as the best setting with inferred bases suggests."""
+        for setting in self._best_inferred():
+            trained, chunks = self.race.results[setting, self.stage[0]].trained, self.race.encoded(setting)
+            if trained is None:
+                return
+            training = settings_for(setting.training, setting.schema, chunks.encoder.n_rows)
+            schema = suggest_resolutions(setting.model, chunks, trained.params, training)
+            if schema is not None:
+                self.contest([replace(setting, schema=schema)], RESERVE_OF_PENALTIES * self.total)
+
+    def _best_inferred(self) -> list[Setting]:
+        """Return the best setting whose bases are the inferred ones, if one was tried."""
+        fold = self.stage[0]
+        known = [each for each, of in self.race.results if of == fold and each.schema == self.base.schema]
+        return self.race.ranked(known, (fold,))[:1]
+
     def choose_model(self) -> None:
-        """Try other models, and another number of epochs."""
-        if self.is_open.model:
-            models = MODELS + (MORE_MODELS if self.given.effort == "best" else ())
-            first = self.best
-            self.contest(
-                [self._with_model(first, model, factor) for model, factor in models], LEFT_BY_MODELS * self.total
-            )
-        self._try_epochs(LEFT_BY_MODELS * self.total)
+        """Try other models, if there is time to fit them to all rows."""
+        if not self.is_open.model:
+            return
+        models = MODELS + (MORE_MODELS if self.given.effort == "best" else ())
+        tried = [self._with_model(self.best, model, factor) for model, factor in models]
+        quick = [each for each in tried if self.race.seconds(each, 0) <= MAX_FINALS * self.final]
+        self.contest(quick, RESERVE_OF_MODELS * self.total)
 
     def choose_crosses(self) -> None:
-        """Try crosses and recurring values on the best setting of pairs, and on the one with inferred bases."""
-        first = self.stage[0]
-        pairs = [each for each in self.race.ranked(self.pool, self.stage) if not isinstance(each.model, HigherOrderFM)]
-        begun = [each for each, fold in self.race.results if fold == first and each.schema == self.base.schema]
-        for lane in dict.fromkeys([*pairs[:1], *self.race.ranked(begun, (first,))[:1]]):
-            self._cross(lane)
-        best = self.best
-        if best.crosses and self.is_open.model:
-            self.contest([self._with_model(best, model, factor) for model, factor in MODELS[:2]])
-            self._try_epochs()
+        """Try crosses and recurring values one by one, then together, on the best setting of pairs."""
+        pairs = [each for each in self._ranked() if not isinstance(each.model, HigherOrderFM)]
+        if not pairs or len(self.is_open.crosses) < 2 or self.left <= self.race.seconds(pairs[0], self.stage[0]):
+            return
+        first = pairs[0]
+        rows, crosses, chunks = self._max_rows_of_half(first), self.is_open.crosses, self.race.encoded(first)
+        try:
+            changes = find_changes(first, chunks, self.given, crosses, rows, self.progress)
+        except Diverged:
+            return
+        changed = {each: change for change in changes if self._has_names(each := change.of(first), change)}
+        self.contest(list(changed))
+        better = [each for each in self._ranked() if each in changed and self._loss(each) < self._loss(first)]
+        best = better[0] if better else first
+        for each in better[1:]:
+            together = changed[each].of(best)
+            self.contest([together])
+            best = min(best, together, key=self._loss)
+        # Crosses can favor other bases than columns do.
+        other = next((each for each in pairs if each.schema != first.schema), None)
+        if better and other is not None:
+            self.contest([changed[better[0]].of(other)])
+        if self.best.crosses and self.is_open.model:
+            self.contest([self._with_model(self.best, model, factor) for model, factor in MODELS[:2]])
 
-    def choose_finally(self) -> None:
+    def choose_epochs(self) -> None:
+        """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
+        best = self.best
+        trained = self.race.results[best, self.stage[0]].trained
+        if not self.is_open.epochs or trained is None:
+            return
+        epochs = self._epochs(best)
+        came = int(np.argmin([epoch.validation_loss for epoch in trained.history])) + 1
+        if came >= NEARLY_LAST * epochs:
+            self.contest([best.with_epochs(2 * epochs)])
+        elif came <= EARLY * epochs:
+            self.contest([best.with_epochs(max(MIN_EPOCHS, 2 * came))])
+
+    def choose_finalists(self) -> None:
         """Fit the best settings to all rows but another part of them, and keep the better ones."""
         self.race.forget(self.pool)
+        ranked = self._ranked()
         if self.is_sampled:
-            finalists = self._with_prior(self.race.ranked(self.pool, self.stage)[:FINALISTS_OF_SAMPLE])
+            finalists, done = ranked[:FINALISTS_OF_SAMPLE], [0]
             if self.is_open.l2:  # more rows bear smaller penalties
                 finalists.append(finalists[0].with_l2(0.1))
             finalists = self._affordable(finalists, 0, self.final, at_least_one=True)
             self.race.run(finalists, (0,))
-            done = [0]
         else:
-            finalists, done = self.race.ranked(self.pool, self.stage)[:FINALISTS], list(self.stage)
-            finalists = self._with_prior(finalists)
-        self.finalists = self._judged(finalists, done)
-        for fold in range(len(done), self.n_members(self.finalists[0])):
-            n_kept = max(MIN_FINALISTS, len(self.finalists) // 2)
-            self.finalists = self.finalists[:1] if self.is_sampled else self._with_prior(self.finalists[:n_kept])
-            self.race.run(self.finalists, (fold,))
-            done.append(fold)
-            self.finalists = self._judged(self.finalists, done)
+            finalists, done = ranked[:FINALISTS], list(self.stage)
+        self.finalists = self.race.ranked(finalists, done)
+        while len(done) < self.n_members(chosen := self.select_mixture(self.finalists[0], done)):
+            n_kept = 1 if self.is_sampled else max(MIN_FINALISTS, len(self.finalists) // 2)
+            self.finalists = list(dict.fromkeys([*chosen, *self.finalists[:n_kept]]))
+            self.race.run(self.finalists, (len(done),))
+            done.append(len(done))
+            self.finalists = self.race.ranked(self.finalists, done)
 
-    @property
-    def prior(self) -> Setting | None:
-        """The best setting with the inferred fields, which is the best one before anything is known of a table."""
-        begun = [each for each in self.pool if each.schema == self.base.schema]
-        return self.race.ranked(begun, self.stage)[0] if begun else None
-
-    def _with_prior(self, settings: list[Setting]) -> list[Setting]:
-        """Return settings and the prior one."""
-        return list(dict.fromkeys([*settings, *([] if self.prior is None else [self.prior])]))
-
-    def _judged(self, settings: Sequence[Setting], folds: Sequence[int]) -> list[Setting]:
-        """Return settings, the best first: the prior one, unless another one is better beyond noise."""
-        ranked = self.race.ranked(settings, folds)
-        prior = self.prior
-        if prior in ranked and ranked[0] != prior:
-            gain, error = self.race.gain(ranked[0], prior, folds)
-            if gain <= BEYOND * error:
-                ranked = [prior, *(each for each in ranked if each != prior)]
-        return ranked
-
-    def n_members(self, setting: Setting) -> int:
-        """Return how many members the final model has: as many as were asked for, or as many as take little time."""
+    def n_members(self, settings: Sequence[Setting]) -> int:
+        """Return how many fits of each setting the final model has: as many as asked for, or as take little time."""
         if self.given.members is not None:
             return self.given.members
         if not self.is_open.model:
             return 1
-        seconds = max(1e-9, self.race.seconds(setting, 0))
+        seconds = max(1e-9, sum(self.race.seconds(each, 0) for each in settings))
         return int(min(self.n_folds, max(MIN_MEMBERS, self.final / seconds)))
 
     # Steps
@@ -466,15 +504,16 @@ class Search:
 
         `reserve` is the work to leave for later stages.
         """
-        alive = [each for each in dict.fromkeys(settings) if each not in self.pool and self._bears(each)]
+        alive = [each for each in dict.fromkeys(settings) if each not in self.pool and self.race.has_same_rows(each)]
         for i, fold in enumerate(self.stage):
-            leads = i > 0 and len(alive) > 0 and self._leads(alive[0], self.stage[:i])  # goes on, whatever it takes
+            leads = i > 0 and len(alive) > 0 and self._leads(alive[0], self.stage[:i])  # goes on beyond the budget
             alive = self._affordable(alive, fold, self.left - reserve, at_least_one=leads)
-            self.left -= sum(self.race.seconds(each, fold) for each in alive if not self.race.has(each, fold))
+            new = [each for each in alive if not self.race.has(each, fold)]
             self.race.run(alive, (fold,))
+            self.left -= sum(self.race.work(each, fold) for each in new)
             alive = self._not_behind(alive, self.stage[: i + 1])
         self.pool |= dict.fromkeys(alive)
-        self.race.drop_params(self.pool)
+        self.race.drop_params([*self.pool, *self._best_inferred()])
 
     def _leads(self, setting: Setting, folds: Sequence[int]) -> bool:
         """Return whether a setting is better than all of the pool."""
@@ -486,16 +525,12 @@ class Search:
         if not ranked or not math.isfinite(self.race.loss(ranked[0], folds)):
             return []
         kept: list[Setting] = []
-        prior = next((each for each in ranked if each.schema == self.base.schema), None)
+        similar = 0.0 if self.pool else SIMILAR * abs(self.race.loss(ranked[0], folds))
         for each in (each for each in ranked if each in settings):
             gain, error = self.race.gain(ranked[0], each, folds)
-            if math.isfinite(gain) and (gain <= BEHIND * error or len(kept) < MIN_SURVIVORS or each == prior):
+            if gain <= MAX_ERRORS_BEHIND * error or (gain <= similar and len(kept) < MAX_SIMILAR):
                 kept.append(each)
         return kept
-
-    def _bears(self, setting: Setting) -> bool:
-        """Return whether the rows are still in memory with the schema of a setting."""
-        return self.race.has_same_rows(setting)
 
     def _affordable(
         self, settings: Iterable[Setting], fold: int, left: float, at_least_one: bool = False
@@ -519,7 +554,7 @@ class Search:
         return changed.with_penalties(l2 if is_open.l2 else None, smoothness if is_open.smoothness else None)
 
     def _with_model(self, setting: Setting, model: AnyModel, factor: float) -> Setting:
-        """Return a setting with another model; wide tables have none with a weight for every pair."""
+        """Return a setting with another model, its L2 penalty multiplied by a factor if it is open."""
         changed = setting.with_model(model)
         if self.is_open.l2:
             changed = changed.with_l2(factor)
@@ -530,51 +565,12 @@ class Search:
     def _epochs(self, setting: Setting) -> int:
         return setting.training.max_epochs(self.race.chunks.encoder.n_rows)
 
-    def _try_epochs(self, reserve: float = 0.0) -> None:
-        """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
-        best, fold = self.best, self.stage[0]
-        trained = self.race.results[best, fold].trained
-        if not self.is_open.epochs or trained is None:
-            return
-        epochs = self._epochs(best)
-        came = int(np.argmin([epoch.validation_loss for epoch in trained.history])) + 1
-        if came >= NEARLY_LAST * epochs:
-            self.contest([best.with_epochs(2 * epochs)], reserve)
-        elif came <= EARLY * epochs:
-            self.contest([best.with_epochs(max(MIN_EPOCHS, 2 * came))], reserve)
+    def _loss(self, setting: Setting) -> float:
+        return self.race.loss(setting, self.stage) if setting in self.pool else math.inf
 
-    def _cross(self, lane: Setting) -> None:
-        """Try crosses one by one, then together; then resolutions by column."""
-        race = self.race
-
-        def loss(setting: Setting) -> float:
-            return race.loss(setting, self.stage)
-
-        self.contest([lane])
-        if lane not in self.pool:
-            return
-        chunks = race.encoded(lane)
-        best = lane
-        if len(self.is_open.crosses) >= 2 and self.left > race.seconds(lane, self.stage[0]):
-            try:
-                changes = find_changes(
-                    lane, chunks, self.given, self.is_open.crosses, self._rows_of_half(lane), self.progress
-                )
-            except Diverged:
-                return
-            changed = [(change, each) for change in changes if self._has_names(each := change.of(lane), change)]
-            self.contest([each for _, each in changed])
-            useful = [(change, each) for change, each in changed if each in self.pool and loss(each) < loss(lane)]
-            for change, _ in sorted(useful, key=lambda pair: loss(pair[1])):
-                together = change.of(best)
-                self.contest([together])
-                if together in self.pool and loss(together) < loss(best):
-                    best = together
-        self._try_resolutions(best)
-
-    def _rows_of_half(self, setting: Setting) -> int:
+    def _max_rows_of_half(self, setting: Setting) -> int:
         """Return how many rows to learn from where crosses are looked for: a share of the work that is left."""
-        seconds = HALF_EPOCHS * self.race.seconds(setting, 0) / (SHARE_OF_EPOCHS * self._epochs(setting))
+        seconds = HALF_EPOCHS * self.race.seconds_of_epoch(setting, 0)
         n_rows = len(self.race.folds[0].learned)
         return int(n_rows * min(1.0, max(self.budget.search / 10.0, self.left / 4.0) / max(seconds, 1e-9)))
 
@@ -583,27 +579,19 @@ class Search:
         name, schema = change.name, self.race.encoded(setting).encoder.schema
         return name in schema.names and has_one_name_per_number(schema, name)
 
-    def _try_resolutions(self, setting: Setting) -> None:
-        trained = self.race.results[setting, self.stage[0]].trained
-        if trained is None:
-            return
-        chunks = self.race.encoded(setting)
-        training = settings_for(setting.training, setting.schema, chunks.encoder.n_rows)
-        schema = suggest_resolutions(setting.model, chunks, trained.params, training)
-        if schema is not None:
-            self.contest([replace(setting, schema=schema)])
-
     # The result
 
     def result(self, is_interrupted: bool = False) -> SearchResult:
         """Return the best setting with its fits, or a mixture of settings."""
         race, best = self.race, self.finalists[0] if self.finalists else self.best
-        chosen = [best] if is_interrupted else self._mixed(best)
+        folds = self._folds_of(best)
+        chosen = [best] if is_interrupted or len(folds) < 2 else self.select_best_mixture(folds)
+        best = chosen[0]
         joined = best
         if len(chosen) > 1 and (schema := join_schemas([each.schema for each in chosen])) is not None:
             joined = replace(best, schema=schema)
         new, members = race.encoded(joined), []
-        n_members = len(race.folds) if len(chosen) > 1 else self.n_members(best)
+        n_members = len(race.folds) if len(chosen) > 1 else self.n_members([best])
         for each in chosen:
             old = race.encoded(each)
             for fold in self._folds_of(each)[:n_members]:
@@ -619,27 +607,35 @@ class Search:
         """Return the parts of all rows that a setting was fitted without."""
         return [fold for fold in range(self.n_folds) if (setting, fold) in self.race.results]
 
-    def _mixed(self, best: Setting) -> list[Setting]:
+    def select_best_mixture(self, folds: Sequence[int]) -> list[Setting]:
+        """Return the settings whose mean is best: a model that is not the best alone may have better mixtures."""
+        settings = dict.fromkeys([*self.pool, *self.finalists])
+        ranked = self.race.ranked((each for each in settings if {*folds} <= {*self._folds_of(each)}), folds)
+        best = {each.model: each for each in reversed(ranked)}
+        mixed = (self.select_mixture(each, folds) for each in reversed(best.values()))
+        return min(mixed, key=lambda chosen: self.race.loss_of_mean_score(chosen, folds))
+
+    def select_mixture(self, best: Setting, folds: Sequence[int]) -> list[Setting]:
         """Return settings whose mean score is better than that of the best one, which is the first of them.
 
         They have the same model, and were fitted to the same parts of the rows. One after the other is added that
         lowers the loss of the judged rows the most.
         """
-        race, folds = self.race, self._folds_of(best)
+        race = self.race
         is_open = self.given.members is None and self.is_open.model
-        if not is_open or len(folds) < 2 or not isinstance(best.model, MIXABLE):
+        if not is_open or not isinstance(best.model, MIXABLE):
             return [best]
-        others = [each for each in self.pool | dict.fromkeys(self.finalists) if self._folds_of(each) == folds]
+        others = [each for each in self.pool | dict.fromkeys(self.finalists) if {*folds} <= {*self._folds_of(each)}]
         others = [each for each in others if each.model == best.model and each.schema != best.schema]
         chosen, loss, k = [best], race.loss(best, folds), best.model.k
         n_features = {each: race.encoded(each).encoder.layout.n_features for each in (best, *others)}
 
         def is_small(settings: Sequence[Setting]) -> bool:
-            length = len(settings) * len(folds) * k
+            length = len(settings) * max(len(folds), MIN_MEMBERS) * k
             return length <= MAX_MIXED and length * sum(n_features[each] for each in settings) <= MAX_NUMBERS_OF_MIXTURE
 
         while others := [each for each in others if is_small([*chosen, each])]:
-            losses = [race.loss_of_mean([*chosen, each], folds) for each in others]
+            losses = [race.loss_of_mean_score([*chosen, each], folds) for each in others]
             least = int(np.argmin(losses))
             schema = join_schemas([each.schema for each in (*chosen, others[least])])
             if not loss - losses[least] > MIN_GAIN_OF_MIXTURE * abs(loss):  # Poisson losses can be negative
@@ -650,7 +646,7 @@ class Search:
         return chosen
 
     def entries(self, chosen: Sequence[Setting]) -> tuple[SearchEntry, ...]:
-        """Return what was tried, the best first: those that were judged by more rows come before others."""
+        """Return what was tried, the best first; settings that were judged by more rows come before others."""
         race, entries = self.race, []
         for setting in dict.fromkeys(each for each, _ in race.results):
             folds = sorted(race.folds_of(setting))

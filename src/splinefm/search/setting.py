@@ -126,7 +126,6 @@ def _describe(item: Numerical) -> str:
 PER_WEIGHT, PER_PAIR, PER_PRODUCT, PER_SMOOTHED, PER_ROW = 0.3e-9, 0.12e-9, 0.6e-9, 1.8e-9, 40e-9
 # A field with more features than this does not stay in the nearest caches, and a weight takes this many times as long.
 MAX_CACHED, SLOWER = 1_000, 4
-SHARE_OF_EPOCHS = 0.7  # early stopping leaves about this share of the epochs
 
 
 def seconds_of_epoch(model: AnyModel, layout: SlotLayout, n_outputs: int, n_rows: int, batch_size: int) -> float:
@@ -141,12 +140,6 @@ def seconds_of_epoch(model: AnyModel, layout: SlotLayout, n_outputs: int, n_rows
     )
     per_step = PER_SMOOTHED * smoothed * width
     return n_outputs * (n_rows * per_row + n_rows / batch_size * per_step)
-
-
-def seconds_of_fit(model: AnyModel, layout: SlotLayout, n_outputs: int, n_rows: int, training: Training) -> float:
-    """Estimate the seconds of a fit that stops early."""
-    epochs = max(1.0, SHARE_OF_EPOCHS * training.max_epochs(n_rows))
-    return epochs * seconds_of_epoch(model, layout, n_outputs, n_rows, training.rows_per_step(n_rows))
 
 
 def _products(model: AnyModel, n_fields: int) -> float:
