@@ -58,9 +58,9 @@ def test_a_search_keeps_penalties_that_are_given(kind, given):
 
 
 def recurring(n, seed=0):
-    """Exact pairs of numbers that come again, and have effects of their own."""
+    """Exact pairs of numbers that come again, and have effects of their own, which single numbers do not have."""
     rng = np.random.default_rng(seed)
-    places = rng.random((200, 2)).round(3)
+    places = rng.choice(rng.random(12).round(3), (200, 2))
     effect, of_row = rng.normal(size=200), rng.integers(0, 200, n)
     a, b = places[of_row].T
     return {"a": a, "b": b, "c": rng.random(n), "y": effect[of_row] + 0.3 * rng.normal(size=n)}
