@@ -1,8 +1,10 @@
 """Outcomes that were acknowledged are on the disk."""
 
+import errno
 import os
 import signal
 import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -52,6 +54,32 @@ def test_rows_and_outcomes_of_a_log_are_joined(tmp_path):
     plain.close()
     with pytest.raises(ValueError, match="--log-rows"):
         training_rows(tmp_path / "plain")
+
+
+def test_ids_are_known_to_all_workers_and_after_a_restart(tmp_path, monkeypatch):
+    first, second = FeedbackLog(tmp_path, 0), FeedbackLog(tmp_path, 1)
+    names = [f"request-{i}" for i in range(2000)]
+    for name in names:
+        first.scored(name, ["a"], np.array([0.5]), None, None)
+    first.close()
+    assert second.n_unknown(names) == 0
+    assert 990 <= second.n_unknown([f"other-{i}" for i in range(1000)]) <= 1000
+    assert FeedbackLog(tmp_path, 0).n_unknown([*names, "x", "x"]) == 2
+    later = time.time() + 8 * 86400
+    monkeypatch.setattr(feedback.time, "time", lambda: later)
+    assert second.n_unknown(names[:3]) == 3
+
+
+def test_without_a_disk_no_id_is_called_unknown(tmp_path, monkeypatch):
+    log = FeedbackLog(tmp_path, 0)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    log.scored("r", ["a"], np.array([0.5]), None, None)
+    assert log.n_unknown(["r", "s"]) is None
+    log.close()
 
 
 def test_requests_share_an_fsync(tmp_path):

@@ -166,7 +166,7 @@ class TestFeedback:
 
         shown = server.score({"rows": [ROW, ROW]}).json
         answer = server.ask("POST", "/v1/feedback", {"outcomes": [{"id": shown["id"], "row": 1, "outcome": 1.0}]})
-        assert (answer.status, answer.json["accepted"]) == (202, 1)
+        assert (answer.status, answer.json["accepted"], answer.json["unknown"]) == (202, 1, 0)
         own = []
 
         def is_logged():
@@ -177,6 +177,14 @@ class TestFeedback:
         scored, outcome = sorted(own, key=lambda line: "outcome" in line)
         assert scored["predictions"] == shown["predictions"] and scored["arms"] == ["default"]
         assert (outcome["row"], outcome["outcome"]) == (1, 1.0) and outcome["at"] >= scored["at"]
+
+    def test_outcomes_with_unknown_ids_are_counted(self, server):
+        shown = server.score({"rows": [ROW]}).json["id"]
+        before = server.metric("splinefm_feedback_unknown_total")
+        items = [{"id": name, "outcome": 1.0} for name in (shown, "nobody-1", "nobody-1", "nobody-2")]
+        answer = server.ask("POST", "/v1/feedback", {"outcomes": items})
+        assert (answer.status, answer.json["accepted"], answer.json["unknown"]) == (202, 4, 3)
+        server.eventually(lambda: server.metric("splinefm_feedback_unknown_total") == before + 3)
 
     @pytest.mark.parametrize("item", [{}, {"id": "a"}, {"id": "", "outcome": 1}, {"id": "a", "outcome": 1, "row": -1}])
     def test_outcomes_that_cannot_be_logged(self, server, item):

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from splinefm._arrays import Array
+from splinefm.serve.request_ids import RequestIds
 
 SUFFIX = ".jsonl"
 _BUFFER, _MAX_BUFFER = 1 << 16, 4 << 20
@@ -143,6 +144,7 @@ class FeedbackLog:
         self._unsynced: list[int] = []  # files of earlier hours
         self._is_new = False  # whether the folder has a file whose name is not on the disk
         self._group = GroupCommit(self.sync)
+        self._ids = RequestIds(self._folder, worker)
         self.error: OSError | None = None
         self.n_dropped = 0
 
@@ -160,6 +162,7 @@ class FeedbackLog:
         """Add the predictions of a request; a log that cannot be written is told by `error`, and raises nothing."""
         line: dict[str, Any] = {"at": time.time(), "id": request_id, "arms": list(arms)}
         line["predictions"] = predictions.tolist()
+        self._ids.add(request_id, line["at"])
         if keys is not None:
             line["keys"] = list(keys)
         if rows is not None:
@@ -172,6 +175,11 @@ class FeedbackLog:
     def outcome(self, request_id: str, row: int, outcome: float) -> None:
         """Add the outcome of a row."""
         self._write({"at": time.time(), "id": request_id, "row": row, "outcome": outcome})
+
+    def n_unknown(self, request_ids: Sequence[str]) -> int | None:
+        """How many of these ids no worker has logged in the last week; None if that is not known."""
+        unknown = self._ids.unknown(request_ids, time.time())
+        return None if unknown is None else sum(name in unknown for name in request_ids)
 
     def commit(self, done: Done) -> None:
         """Call `done` from another thread, once all lines so far are on the disk."""
@@ -207,6 +215,7 @@ class FeedbackLog:
     def close(self) -> None:
         """Write what is left."""
         self._group.close()
+        self._ids.close()
         with self._lock:
             with suppress(OSError):
                 self._flush()

@@ -87,6 +87,7 @@ class Metrics:
         )  # fmt: skip
         self.drift_skipped = counter("drift_skipped_total", "Sampled rows that could not be compared.", "arm")
         self.feedback = counter("feedback_total", "Outcomes received.")
+        self.feedback_unknown = counter("feedback_unknown_total", "Outcomes whose id is not in the log.")
         self.log_errors = counter("log_errors_total", "Writes to the log that failed.")
         self.log_failing = gauge("log_failing", "1 while the log cannot be written.", mode="livemax")
         self.internal_errors = counter("internal_errors_total", "Background tasks that failed.", "task")

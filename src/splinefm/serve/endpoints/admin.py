@@ -126,10 +126,10 @@ def feedback(service: ScoringService, request: Request) -> Pending:
             log.outcome(item.id, item.row, item.outcome)
     except OSError as error:
         raise Problem(503, _not_logged(error), retry_after(_RESTART)) from None
-    return _commit(service, log, request, len(outcomes))
+    return _commit(service, log, request, len(outcomes), log.n_unknown([item.id for item in outcomes]))
 
 
-def _commit(service: ScoringService, log: FeedbackLog, request: Request, n: int) -> Pending:
+def _commit(service: ScoringService, log: FeedbackLog, request: Request, n: int, n_unknown: int | None) -> Pending:
     """Acknowledge outcomes once they are on the disk."""
 
     def start(respond: Callable[[Response], None]) -> None:
@@ -138,7 +138,11 @@ def _commit(service: ScoringService, log: FeedbackLog, request: Request, n: int)
                 respond(problem(503, _not_logged(error), request.id)._replace(headers=retry_after(_RESTART)))
                 return
             service.metrics.feedback.inc(n)
-            respond(json_response({"id": request.id, "accepted": n}, 202))
+            content: dict[str, Any] = {"id": request.id, "accepted": n}
+            if n_unknown is not None:
+                service.metrics.feedback_unknown.inc(n_unknown)
+                content["unknown"] = n_unknown
+            respond(json_response(content, 202))
 
         log.commit(done)
 
