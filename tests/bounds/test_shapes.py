@@ -3,12 +3,16 @@
 import importlib.util
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import splinefm as sf
 from splinefm.bounds.shapes import Shapes
+from splinefm.cli.main import app
 from support import examples, random_fitted
 
 MODELS = [
@@ -178,3 +182,53 @@ def test_what_cannot_have_a_shape_is_refused():
     with pytest.raises(ValueError, match="one score per row"):
         schema = sf.Schema(make_schema("increasing").fields[:2])
         sf.fit_model(table, "c", loss="softmax", schema=schema, training=fast())
+
+
+def without_target(table):
+    return {name: values for name, values in table.items() if name in ("x", "z", "c")}
+
+
+@pytest.mark.parametrize("constraint", [{"x": -1}, {"x": -1, "z": 0}, [-1, 0, 0], np.array([-1, 0, 0])], ids=repr)
+def test_estimators_take_monotonic_cst_as_scikit_learn_does(constraint):
+    table = make_table()
+    settings = {"epochs": 4, "effort": "fast", "n_jobs": 1, "model": sf.FM(k=3)}
+    estimator = sf.SplineFMRegressor(monotonic_cst=constraint, **settings).fit(without_target(table), table["y"])
+    assert holds(estimator.fitted_, "decreasing")
+    assert not estimator.fitted_.certify("z").decreasing
+    named = sf.SplineFMClassifier(monotonic_cst=constraint, **settings)
+    columns = {name: table[name] for name in ("x", "z", "c", "click")}
+    assert holds(named.fit(columns, target="click").fitted_, "decreasing")
+
+
+def test_a_constraint_on_what_is_not_a_number_is_refused():
+    table = make_table()
+    for constraint, message in [
+        ({"c": 1}, "field 'c' is not numerical"),
+        ({"w": 1}, "no field 'w' in the schema"),
+        ({"x": 2}, "monotonic_cst must be -1, 0 or 1 for each column, got {'x': 2}"),
+        ([1, 0], "monotonic_cst has shape \\(2,\\) but X has 3 features"),
+    ]:
+        schema = sf.Schema([sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("c")])
+        with pytest.raises(ValueError, match=message):
+            sf.SplineFMRegressor(schema=schema, monotonic_cst=constraint).fit(without_target(table), table["y"])
+
+
+def test_an_inferred_field_that_is_no_spline_becomes_one():
+    table = without_target(make_table()) | {"level": np.random.default_rng(3).integers(1, 6, N)}
+    inferred = sf.infer_schema(table)
+    assert not isinstance(inferred["level"], sf.Numerical)
+    assert inferred.with_shapes({"level": "increasing"})["level"] == sf.Numerical("level", shape="increasing")
+
+
+def test_the_command_line_takes_shapes(tmp_path):
+    table = make_table()
+    columns = {name: table[name] for name in ("x", "z", "c", "click")}
+    pq.write_table(pa.table(columns), tmp_path / "clicks.parquet")
+    paths = [str(tmp_path / "clicks.parquet"), "--out", str(tmp_path / "m.sfm")]
+    options = ["--target", "click", "--effort", "fast", "--epochs", "3", "--threads", "1"]
+    assert CliRunner().invoke(app, ["fit", *paths, *options, "--shape", "x=decreasing"]).exit_code == 0
+    assert holds(sf.load(tmp_path / "m.sfm"), "decreasing")
+    for text, message in [("x=up", "--shape x=up: write NAME=increasing"), ("w=increasing", "no field 'w'")]:
+        failed = CliRunner().invoke(app, ["fit", *paths, *options, "--shape", text])
+        assert failed.exit_code != 0
+        assert message in failed.output

@@ -191,6 +191,11 @@ class FitOptions(TrainingOptions):
         "as in CSV: '\"price, net\",city'.",
         metavar="A,B",
     )
+    shape: list[str] | None = opt.option(
+        "The score never falls (or never rises) along a numerical column, whatever the other columns are. Repeat it "
+        "for more.",
+        metavar="NAME=increasing|decreasing",
+    )
     average: bool | None = _training(
         "Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
         "--average/--no-average",
@@ -336,10 +341,11 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
 
     target, weight, ignored = options.target, options.weight, options.ignore or []
     crosses = options.cross or [] if isinstance(options, FitOptions) else []
+    shapes = options.shape or [] if isinstance(options, FitOptions) else []
     if weight == target:
         raise ValueError(f"--weight {weight!r}: this is the target; name a column of weights, or leave it out")
     if options.schema is not None:
-        return _with_crosses(without(Schema.load(options.schema), ignored, target), crosses)
+        return _with_shapes(_with_crosses(without(Schema.load(options.schema), ignored, target), crosses), shapes)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
@@ -348,7 +354,7 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):
         say(line)
-    return _with_crosses(schema, crosses)
+    return _with_shapes(_with_crosses(schema, crosses), shapes)
 
 
 def questions(schema: Schema) -> list[str]:
@@ -368,6 +374,19 @@ def _with_crosses(schema: Schema, given: list[str]) -> Schema:
             schema = Schema([*schema, Cross(*_cross_names(text))], schema.provenance)
         except ValueError as error:
             raise ValueError(f"--cross {text}: {error}") from error
+    return schema
+
+
+def _with_shapes(schema: Schema, given: list[str]) -> Schema:
+    """The schema with the shapes of --shape."""
+    for text in given:
+        name, _, shape = text.rpartition("=")
+        if shape not in ("increasing", "decreasing"):
+            raise ValueError(f"--shape {text}: write NAME=increasing or NAME=decreasing")
+        try:
+            schema = schema.with_shapes({name: shape})
+        except ValueError as error:
+            raise ValueError(f"--shape {text}: {error}") from error
     return schema
 
 

@@ -17,7 +17,7 @@ from splinefm._cached import cached_property
 from splinefm._checks import brief, check_choice, check_column_name
 from splinefm._files import check_destination, read_text, replacing
 from splinefm._wording import for_reader
-from splinefm.encode.bases import BASES, Basis
+from splinefm.encode.bases import BASES, Basis, BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.cross import Cells, Cross, Part
 from splinefm.encode.fields.numerical import Numerical, Timestamp
@@ -245,6 +245,32 @@ class Schema:
             for item in self.fields
         )
         return Schema(fields, self.provenance)
+
+    def with_shapes(self, shapes: Mapping[str, str | None]) -> Schema:
+        """The schema with "increasing" or "decreasing" numerical fields, by name.
+
+        An inferred field that is not a spline, such as categories of a few numbers, becomes one.
+
+        Examples
+        --------
+        >>> Schema([Numerical("price"), Categorical("shop")]).with_shapes({"price": "decreasing"}).fields[0].shape
+        'decreasing'
+        """
+        for name in shapes:
+            if name not in self.names:
+                raise ValueError(missing_column_message(name, list(self.names), "field", "the schema"))
+        fields = (
+            item if shapes.get(item.name) is None else self._with_shape(item, shapes[item.name]) for item in self.fields
+        )
+        return Schema(fields, self.provenance)
+
+    def _with_shape(self, item: AnyField, shape: Any) -> AnyField:
+        spline = isinstance(item, Numerical) and isinstance(item.basis, BSpline | MultiResolution)
+        if not spline and self.is_chosen(item.name) and not isinstance(item, Cross):
+            return Numerical(item.name, column=item.columns[0], shape=shape)
+        if not isinstance(item, Numerical):
+            raise ValueError(f"field {item.name!r} is not numerical, so that it cannot be {shape}")
+        return replace(item, shape=shape)
 
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read: text, also for numbers.

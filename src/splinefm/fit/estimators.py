@@ -20,6 +20,7 @@ from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.fit.fitting import FitResult, Task, check_callbacks, fit_task, open_validation
 from splinefm.fit.inputs import (
@@ -41,7 +42,7 @@ from splinefm.fit.inputs import (
     rename_columns,
     warn_of_answer,
 )
-from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shared_parameters
+from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shapes_of, shared_parameters
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import member_model
 from splinefm.store.model_file import load
@@ -292,6 +293,9 @@ class SplineFMBase(SplineFMParameters):
             rows = attach_target(table, pa.array(numbers), sample_weight, self.schema)
         else:
             rows = name_target(table, target, sample_weight, self.schema)
+        if self.monotonic_cst is not None:
+            columns = [name for name in open_table(rows.table).names if name not in (rows.target, rows.sample_weight)]
+            rows = replace(rows, schema=rows.schema.with_shapes(shapes_of(self.monotonic_cst, columns)))
         self._set_columns(rows, named or target is not None)
         self._labels = column_labels(X)
         validation = self._open_validation(rows, target, eval_set, known)

@@ -23,6 +23,7 @@ from splinefm.model.family import AnyModel
 from splinefm.train.fitted import Fitted
 from splinefm.train.settings import MODEL_ARGUMENTS, Crosses, Effort, Patience, Penalty, Training, check_model
 
+MonotonicCst = Mapping[str, int] | Sequence[int] | None
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
 _MAX_SEEDS = 2**31 - 1
@@ -37,6 +38,7 @@ class EstimatorSettings(TypedDict, total=False):
     """The keyword parameters of both estimators; `SplineFMParameters.__init__` has their defaults."""
 
     schema: Schema | None
+    monotonic_cst: MonotonicCst
     epochs: int | None
     batch_size: int | None
     learning_rate: float
@@ -68,6 +70,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         model: AnyModel | None = None,
         *,
         schema: Schema | None = None,
+        monotonic_cst: MonotonicCst = None,
         epochs: int | None = Training.epochs,
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
@@ -96,6 +99,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             raise TypeError(f"{type(self).__name__} has no parameter {name!r}{_way_out(name, value, known)}")
         self.model = model
         self.schema = schema
+        self.monotonic_cst = monotonic_cst
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -180,6 +184,28 @@ def _way_out(name: str, value: object, known: Sequence[str]) -> str:
     return nearest_hint(name, known) or f". Parameters: {', '.join(known)}"
 
 
+def shapes_of(monotonic_cst: MonotonicCst, columns: Sequence[str]) -> dict[str, str]:
+    """Return the shapes that `monotonic_cst` asks for, by column.
+
+    Examples
+    --------
+    >>> shapes_of({"price": -1, "age": 0}, ["age", "price"]), shapes_of([1, 0], ["age", "price"])
+    ({'price': 'decreasing'}, {'age': 'increasing'})
+    """
+    if monotonic_cst is None:
+        return {}
+    given: Any = monotonic_cst
+    if not isinstance(given, Mapping):
+        signs = np.asarray(given)
+        if signs.shape != (len(columns),):
+            raise ValueError(f"monotonic_cst has shape {signs.shape} but X has {len(columns)} features")
+        given = dict(zip(columns, signs.tolist(), strict=True))
+    wrong = {name: sign for name, sign in given.items() if sign not in (-1, 0, 1)}
+    if wrong:
+        raise ValueError(f"monotonic_cst must be -1, 0 or 1 for each column, got {wrong}")
+    return {name: "increasing" if sign > 0 else "decreasing" for name, sign in given.items() if sign}
+
+
 def draw_seed(random_state: RandomState) -> int:
     """Return an integer as it is, and a seed drawn from anything else, as scikit-learn does."""
     given: Any = random_state
@@ -206,6 +232,9 @@ _MODEL = """\
 _SETTINGS = """\
     schema : Schema, optional
         The fields; inferred from the table by default.
+    monotonic_cst : mapping of str to {1, 0, -1}, or array of them, optional
+        Columns along which the score never falls (1) or never rises (-1), whatever the other columns are; see `shape`
+        of `Numerical`. By name, or one number for each column of X.
     epochs : int, optional
         Maximum number of passes over the data. By default 20, and fewer for tables over 1,000,000 rows.
     batch_size : int, optional
