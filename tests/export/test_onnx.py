@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.transforms.bestfit import FAMILIES
+from splinefm.export.onnx import bases as onnx_bases
 from splinefm.export.onnx import graph as onnx_graph
 from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
@@ -538,6 +539,16 @@ def test_a_subclass_is_code_of_your_own(tmp_path):
 
     fitted = make([sf.Numerical("x", Doubled())], sf.FM(k=2), {"x": np.arange(10.0)})
     with pytest.raises(ValueError, match="the transform Doubled"):
+        sf.export_onnx(fitted, tmp_path / "model.onnx")
+
+
+def test_a_new_basis_without_a_formula_in_the_export_says_so(tmp_path, monkeypatch):
+    class Unknown:
+        """No basis is one of these."""
+
+    fitted = make([sf.Numerical("x", basis=sf.Fourier(1))], sf.FM(k=2), {"x": np.arange(10.0)})
+    monkeypatch.setattr(onnx_bases, "Fourier", Unknown)  # the branch for sf.Fourier is gone
+    with pytest.raises(ValueError, match=r"cannot express the basis Fourier.*sf.discretize"):
         sf.export_onnx(fitted, tmp_path / "model.onnx")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from splinefm._arrays import Int64Array
 from splinefm.encode.bases import (
     BASES,
+    Basis,
     BSpline,
     Fourier,
     MultiResolution,
@@ -60,9 +61,8 @@ def graph_windows(g: Graph, item: Numerical, x: str) -> list[GraphWindow]:
             window = GraphWindow(start, None, 1, np.arange(size))
         else:
             unit = unit or to_unit(g, item, x)
-            window = (
-                _spline(g, spline_window(level), unit) if isinstance(level, BSpline) else _everywhere(g, level, unit)
-            )
+            is_spline = isinstance(level, BSpline)
+            window = _spline(g, spline_window(level), unit) if is_spline else _everywhere(g, item, level, unit)
         found.append(window._replace(functions=window.functions + first))
         first += size
     return found
@@ -89,7 +89,7 @@ def _spline(g: Graph, window: PolynomialWindow, u: str) -> GraphWindow:
     return GraphWindow(start, g.cast(str(weight), np.float32), width, functions)
 
 
-def _everywhere(g: Graph, basis: Polynomial | Fourier | Powers, u: str) -> GraphWindow:
+def _everywhere(g: Graph, item: Numerical, basis: Basis, u: str) -> GraphWindow:
     """All functions of a basis without local support."""
     column = g("Unsqueeze", u, np.array([1]))
     if isinstance(basis, Powers):
@@ -100,10 +100,12 @@ def _everywhere(g: Graph, basis: Polynomial | Fourier | Powers, u: str) -> Graph
         quarters[0] = 1
         angle = g("Mul", column, 2.0 * np.pi * waves[None])
         weight = g("Sin", g("Add", angle, 0.5 * np.pi * quarters[None]))
-    elif basis.family == "bernstein":
+    elif isinstance(basis, Polynomial) and basis.family == "bernstein":
         weight = _bernstein(g, column, basis.degree)
-    else:
+    elif isinstance(basis, Polynomial):
         weight = g("Concat", *_orthogonal(g, column, basis), axis=1)
+    else:  # a basis that this module has no formula of
+        raise ValueError(no_counterpart("basis", item))
     size = sum(basis.sizes)
     return GraphWindow(None, g.cast(weight, np.float32), size, np.arange(size))
 
