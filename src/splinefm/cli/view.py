@@ -337,14 +337,16 @@ def _rows_averaged(result: ViewResult) -> str:
 
 def _print_lines(result: ViewResult, printed: list[dict[str, Any]]) -> None:
     """Print a line per value or category, with a column per segment."""
-    from splinefm.inspect.values import extremum_text, shown_numbers
+    from splinefm.encode.fields.contract import TokenKind
+    from splinefm.inspect.values import extremum_text, shown_numbers, source_field
 
     first = printed[0]
     names = _side_texts(result, 0, _points(first))
     columns = [shown_numbers(each, result.link) for each in printed]
     cells = [[number(value) for value in values] for values in zip(*columns, strict=True)]
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
-    tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
+    buckets = source_field(result.fitted, result.along[0]).token_names(TokenKind.BUCKET)
+    tokens = [name for name in first["tokens"] if name not in buckets]
     lines += [
         [f"({name})", *(number(shown_numbers(each["tokens"][name], result.link)) for each in printed)]
         for name in tokens

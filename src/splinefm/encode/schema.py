@@ -419,12 +419,12 @@ def _brief(item: AnyField) -> str:
     settings = [
         f"{part.name}={_brief_value(getattr(item, part.name))}"
         for part in fields(item)[1:]
-        if not _is_default(item, part)
+        if part.name != "parts" and not _is_default(item, part)
     ]
     if isinstance(item, Cross):
         parts = [repr(part) if isinstance(part, str) else _brief(part) for part in item.parts]
         named = [] if Cross(*item.parts).name == item.name else [f"name={item.name!r}"]
-        return f"Cross({', '.join([*parts, *named, *(text for text in settings if not text.startswith('parts='))])})"
+        return f"Cross({', '.join([*parts, *named, *settings])})"
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
 
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from splinefm._files import check_destination, check_writable, replacing
 from splinefm._wording import number_of
+from splinefm.encode.fields.contract import TokenKind
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Single
 from splinefm.encode.tables.open import refuse_overwriting
 from splinefm.explore.arrays import Buffers, describe_values
 from splinefm.explore.fields import describe_numerical, describe_shapes
@@ -154,7 +156,7 @@ def _describe_curve(explanation: Explanation, effect: Effect) -> dict[str, Any]:
     """The facts of a curve, and where they are drawn: a curve at more values, categories with the most rows."""
     fitted, values, view = explanation.fitted, effect.values, effect.view
     item = source_field(fitted, effect.names[0])
-    found: dict[str, Any] = {"name": effect.names[0], "tokens": _token_values(values), "x": values.get("x")}
+    found: dict[str, Any] = {"name": effect.names[0], "tokens": _token_values(item, values), "x": values.get("x")}
     found["y"] = shown_numbers(values)
     if not isinstance(item, Numerical):
         natural = item.vocabulary is not None and item.vocabulary.has_natural_order
@@ -173,9 +175,10 @@ def _describe_curve(explanation: Explanation, effect: Effect) -> dict[str, Any]:
     return found
 
 
-def _token_values(values: dict[str, Any]) -> dict[str, float]:
+def _token_values(item: Single, values: dict[str, Any]) -> dict[str, float]:
     """The predictions at special and missing values; those that share features by a hash say little by name."""
-    return {name: shown_numbers(one) for name, one in values["tokens"].items() if not name.startswith("bucket ")}
+    buckets = item.token_names(TokenKind.BUCKET)
+    return {name: shown_numbers(one) for name, one in values["tokens"].items() if name not in buckets}
 
 
 def _describe_surface(explanation: Explanation, effect: Effect) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def category_features(part: Categorical) -> pa.Table:
     """The features of a part in order: their numbers are what the hash of a combination takes."""
     names = part.vocabulary.names  # type: ignore[union-attr]  # fitted
     tokens = part.tokens()
-    kinds = [token.kind for token in tokens] + ["category"] * len(names)
+    kinds = [token.kind.value for token in tokens] + ["category"] * len(names)
     values = pa.concat_arrays([pa.nulls(len(tokens), pa.large_string()), names])
     return pa.table({"feature": pa.array(range(len(kinds)), pa.int64()), "kind": pa.array(kinds), "value": values})
 
@@ -247,7 +247,7 @@ def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
     tokens = item.tokens()
     buckets = [token.bucket for token in tokens] if item.unseen == "hash" else None
     none = pa.nulls(len(tokens), pa.large_string())
-    yield _category_table(fitted, first, [token.kind for token in tokens], none, buckets)
+    yield _category_table(fitted, first, [token.kind.value for token in tokens], none, buckets)
     for at in range(0, len(names), _BLOCK):
         value = names.slice(at, _BLOCK)
         unknown: list[int | None] | None = None if buckets is None else [None] * len(value)
@@ -268,7 +268,7 @@ def _numerical_table(fitted: Fitted, f: int, item: Numerical) -> pa.Table:
     edges = item.bin_edges()
     low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
     used = np.flatnonzero(low < high)
-    kinds = ["special"] * len(item.special) + ["missing"] * (item.missing == "token")
+    kinds = [token.kind.value for token in item.tokens()]
     rows = np.concatenate([np.arange(len(kinds)), len(kinds) + used])
     none = pa.nulls(len(kinds), pa.float64())
     keys = {

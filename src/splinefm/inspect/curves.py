@@ -12,6 +12,7 @@ import pyarrow as pa
 from splinefm._arrays import FloatArray, IndexArray
 from splinefm._cached import cached_property
 from splinefm.encode.bases import BSpline, MultiResolution, Polynomial
+from splinefm.encode.fields.contract import TokenKind
 from splinefm.encode.fields.numerical import ORDINARY, first_matches
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
@@ -122,7 +123,8 @@ class _View(_Family):
     @property
     def shown_tokens(self) -> dict[str, Any]:
         """`met_tokens` without the buckets of hashed categories, which have no name to show."""
-        return {name: scores for name, scores in self.met_tokens.items() if not name.startswith("bucket ")}
+        buckets = self.field.token_names(TokenKind.BUCKET)
+        return {name: scores for name, scores in self.met_tokens.items() if name not in buckets}
 
     def with_crosses(self, crossed: Crossed) -> Self:
         """The view with all that varies along its column."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import FloatArray
+from splinefm.encode.fields.contract import TokenKind
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
@@ -417,9 +418,10 @@ class Explanation:
     def _value_shares(self, f: int, tally: FieldTally | None) -> dict[str, Any]:
         """Shares of missing and other values; zero for a cross, whose columns have them."""
         encoder, n = self.fitted.encoder, self.survey.n_rows
-        rows, tokens = ({}, []) if tally is None else (tally.token_rows(), tally.tokens)
+        rows, tokens, special = {}, [], []
+        if tally is not None:
+            rows, tokens, special = tally.token_rows(), tally.tokens, tally.item.token_names(TokenKind.SPECIAL)
         trained = dict(zip(tokens, encoder.feature_counts[f].tolist(), strict=False))
-        special = [name for name in tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
         return {
             "missing": rows.get("missing", 0) / n,
             "missing_in_training": trained.get("missing", 0.0) / encoder.n_rows,

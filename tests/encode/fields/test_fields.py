@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.encode.fields.contract import TokenKind
 
 STEP = sf.BSpline(segments=2, degree=1)  # three hat functions at u = 0, 1/2, 1
 
@@ -21,6 +22,31 @@ def encode(field, train, table=None):
 
 def dense(slots):
     return slots.matrix().toarray()
+
+
+@pytest.mark.parametrize(
+    ("field", "kinds", "names"),
+    [
+        (
+            sf.Numerical("x", special=[0, "negative"]),
+            [TokenKind.SPECIAL, TokenKind.SPECIAL, TokenKind.MISSING],
+            ["= 0", "negative", "missing"],
+        ),
+        (sf.Numerical("x", missing="error"), [], []),
+        (sf.Categorical("c"), [TokenKind.MISSING, TokenKind.RARE], ["missing", "rare"]),
+        (sf.Categorical("c", unseen="neutral"), [TokenKind.MISSING], ["missing"]),
+        (
+            sf.MultiValued("c", unseen="hash", buckets=2),
+            [TokenKind.MISSING, TokenKind.BUCKET, TokenKind.BUCKET],
+            ["missing", "bucket 0", "bucket 1"],
+        ),
+    ],
+)
+def test_tokens_know_their_kind(field, kinds, names):
+    assert [token.kind for token in field.tokens()] == kinds
+    assert [token.name for token in field.tokens()] == names
+    for kind in TokenKind:
+        assert field.token_names(kind) == [name for name, own in zip(names, kinds, strict=True) if own is kind]
 
 
 class TestNumerical:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow as pa
 from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
 from splinefm._wording import as_field, number_of
-from splinefm.encode.fields.contract import OneColumn
+from splinefm.encode.fields.contract import OneColumn, Token, TokenKind
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
@@ -24,24 +24,6 @@ from splinefm.encode.tables.spelling import VALUES, Values, canonical, find_valu
 _WORDS = ("category", "categories")
 
 Unseen = Literal["rare", "neutral", "error", "hash"]
-
-
-class Token(NamedTuple):
-    """A feature of a field that stands for no category of its vocabulary.
-
-    Examples
-    --------
-    >>> Token("bucket", 3).name
-    'bucket 3'
-    """
-
-    kind: Literal["missing", "rare", "bucket"]
-    bucket: int | None = None
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        return self.kind if self.bucket is None else f"{self.kind} {self.bucket}"
 
 
 class CategoryStatistics(Protocol):
@@ -103,10 +85,10 @@ class CategoryField(OneColumn):
 
     def tokens(self) -> list[Token]:
         """What the features before the categories stand for."""
-        tokens = [Token("missing")] * self.first_unseen
+        tokens = [Token(TokenKind.MISSING)] * self.first_unseen
         if self.unseen == "hash":
-            return tokens + [Token("bucket", number) for number in range(self.buckets)]
-        return tokens + [Token("rare")] * self._n_unseen
+            return tokens + [Token(TokenKind.BUCKET, number) for number in range(self.buckets)]
+        return tokens + [Token(TokenKind.RARE)] * self._n_unseen
 
     def unseen_names(self, column: pa.Array) -> list[str]:
         """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""

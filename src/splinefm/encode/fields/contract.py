@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol, Self
+from enum import StrEnum
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,37 @@ import pyarrow as pa
 from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm.encode.bases import Basis
 from splinefm.encode.slots import FieldLayout, expand_windows
+
+
+class TokenKind(StrEnum):
+    """Why a feature stands for no category and no basis function; the text is what exported tables have."""
+
+    SPECIAL = "special"
+    MISSING = "missing"
+    RARE = "rare"
+    BUCKET = "bucket"
+
+
+class Token(NamedTuple):
+    """A feature before the categories or basis functions of a field.
+
+    Examples
+    --------
+    >>> Token(TokenKind.BUCKET, bucket=3).name, Token(TokenKind.SPECIAL, rule=0.0).name, Token(TokenKind.MISSING).name
+    ('bucket 3', '= 0', 'missing')
+    """
+
+    kind: TokenKind
+    bucket: int | None = None
+    rule: float | str | None = None
+    """The special value."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.rule is not None:
+            return self.rule if isinstance(self.rule, str) else f"= {self.rule:g}"
+        return self.kind.value if self.bucket is None else f"{self.kind.value} {self.bucket}"
 
 
 class Field(Protocol):
@@ -145,6 +177,14 @@ class OneColumn(ABC):
     @abstractmethod
     def encode_values(self, values: Any) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of values that were read."""
+
+    @abstractmethod
+    def tokens(self) -> list[Token]:
+        """What the features before the categories or basis functions stand for."""
+
+    def token_names(self, kind: TokenKind) -> list[str]:
+        """Names of the tokens of a kind."""
+        return [token.name for token in self.tokens() if token.kind is kind]
 
     def as_input(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The only column."""

@@ -26,7 +26,7 @@ from splinefm.encode.bases import (
     supports,
     write_windows,
 )
-from splinefm.encode.fields.contract import OneColumn
+from splinefm.encode.fields.contract import OneColumn, Token, TokenKind
 from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import (
@@ -385,11 +385,14 @@ class Numerical(OneColumn):
             )
         return None if (token == ORDINARY).all() else token
 
+    def tokens(self) -> list[Token]:
+        """What the features before the basis functions stand for: special values, then missing ones."""
+        special = [Token(TokenKind.SPECIAL, rule=rule) for rule in self.special]
+        return special + [Token(TokenKind.MISSING)] * (self.missing == "token")
+
     def feature_names(self) -> list[str]:
         """What each feature stands for."""
-        names = [f"= {rule:g}" if isinstance(rule, float) else rule for rule in self.special]
-        names += ["missing"] * (self.missing == "token")
-        return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
+        return [token.name for token in self.tokens()] + [f"B{i}" for i in range(sum(self.basis.sizes))]
 
     def feature_ranges(self) -> FloatArray:
         """Raw-unit interval of each feature, NaN for tokens; shape (features, 2)."""
