@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from contextlib import closing
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+import splinefm as sf
 from live import ADMIN, JSON, TOKEN, Answer, LiveServer, make_service, visits_model, visits_rows
 from splinefm.serve import App, Arm, ChangeRefused, FaultyRows, Limits, NotServed, ScoringService, ServiceSettings
 from splinefm.serve import feedback as feedback_module
@@ -204,7 +206,7 @@ class TestSharedFolder:
         shared = tmp_path / "shared"
         services = [ScoringService(path, folder=shared, registry=CollectorRegistry()) for _ in range(2)]
         before = services[0].serving.versions
-        monkeypatch.setattr(services[1], "_load", lambda published: 1 / 0)
+        monkeypatch.setattr(services[1], "_load", lambda *_: 1 / 0)
         visits_model(2).save(path)
         with pytest.raises(ChangeRefused, match="could not load it: division by zero"):
             services[0].reload()
@@ -214,6 +216,109 @@ class TestSharedFolder:
         assert services[0].serving.versions == services[1].serving.versions != before
         for service in services:
             service.close()
+
+
+NEW = {"id": 50, "values": {"country": "FR", "device": "phone"}, "group": "b"}
+
+
+class TestItems:
+    @pytest.fixture
+    def arm(self, path, index, tmp_path):
+        index.save(tmp_path / "i.sfi")
+        return ServiceSettings((Arm("a", str(path), index=str(tmp_path / "i.sfi")),), admin_from_loopback=True)
+
+    def changed(self, visits):
+        items = {"country": ["DE", "FR", "DE", "FR"], "device": ["desk", "desk", "phone", "phone"]}
+        return sf.ItemIndex(visits, items, ids=[10, 20, 30, 50], groups=["b", "b", "a", "b"])
+
+    def test_all_processes_switch_to_the_changed_items(self, arm, visits, index, tmp_path):
+        services = [ScoringService(arm, folder=tmp_path / "s", registry=CollectorRegistry()) for _ in range(2)]
+        before, models = services[0].serving, [*(tmp_path / "s" / "models").iterdir()]
+        update = [{"id": 10, "values": {"country": "DE", "device": "desk"}, "group": "b"}]
+        found = services[1].change_items(add=[NEW], update=update, remove=[40])  # it does not publish
+        assert found["items"] == 4 and found["version"] != before.versions["a"]
+        for service in services:
+            ids, scores = self.changed(visits).top_k(CONTEXT, 4)
+            ranked = service.rank(CONTEXT, 4)
+            assert (ranked.ids.tolist(), ranked.scores.tolist()) == (ids.tolist(), scores.tolist())
+            assert ranked.version == found["version"]
+            ids, _ = self.changed(visits).top_k(CONTEXT, 4, group="b")
+            assert service.rank(CONTEXT, 4, group="b").ids.tolist() == ids.tolist()
+            old = service.rank(CONTEXT, 4, serving=before)  # a request that began before
+            assert old.version == before.versions["a"]
+            assert old.ids.tolist() == index.top_k(CONTEXT, 4)[0].tolist()
+            assert service.serving.loaded["a"].fitted is not None
+        assert len([*(tmp_path / "s" / "models").iterdir()]) == len(models)
+        assert services[1].reload()["arms"] == {"a": "unchanged"}  # the file is the same
+        services[0].close()
+        wait_until(lambda: services[1]._publisher is not None)
+        assert services[1].change_items(remove=[50])["items"] == 3
+        self.changed(visits).save(tmp_path / "i.sfi")
+        assert services[1].reload()["arms"] == {"a": "loaded"} and len(services[1].rank(CONTEXT, 9).ids) == 4
+        services[1].close()
+
+    def test_a_change_that_does_not_fit_changes_nothing(self, arm):
+        with ScoringService(arm, registry=CollectorRegistry()) as service:
+            before = service.serving.versions
+            incomplete = {"id": 60, "values": {"country": "FR"}, "group": "a"}
+            unknown = {"id": 60, "values": {**NEW["values"], "color": "red"}, "group": "a"}
+            for text, change in (
+                ("already has 10", {"add": [NEW | {"id": 10}], "remove": [20]}),
+                ("40 is not in the index", {"remove": [40, 40], "update": [NEW | {"id": 40}]}),
+                ("77 is not in the index", {"add": [NEW], "remove": [77]}),
+                ("must have values of 'country', 'device'", {"add": [incomplete]}),
+                ("must have values of 'country', 'device'", {"add": [NEW, unknown]}),
+                ("occurs twice", {"add": [NEW, NEW]}),
+            ):
+                with pytest.raises(ChangeRefused, match=text):
+                    service.change_items(**change)
+            assert service.serving.versions == before and len(service.rank(CONTEXT, 9).ids) == 4
+            with pytest.raises(NotServed, match="name an arm with an index, which are 'a'; got 'b'"):
+                service.change_items(remove=[10], arm="b")
+
+    def test_over_http(self, arm, path):
+        app = App(ScoringService(arm, registry=CollectorRegistry()))
+        answer = ask(app, "POST", "/v1/items", {"add": [NEW]})
+        assert answer.status == 200 and answer.json["items"] == 5 and answer.json["arm"] == "a"
+        ranked = ask(app, "POST", "/v1/rank", {"context": CONTEXT, "k": 9}).json
+        assert 50 in ranked["ids"] and ranked["version"] == answer.json["version"]
+        assert ask(app, "POST", "/v1/items", {"add": [NEW]}).status == 409
+        for status, body in (
+            (422, {}),
+            (422, {"add": [{"id": 1.5, "values": {}}]}),
+            (422, {"remove": [True]}),
+            (413, {"remove": [*range(10_001)]}),
+            (404, {"remove": [10], "arm": "b"}),
+        ):
+            assert ask(app, "POST", "/v1/items", body).status == status, body
+        assert ask(app, "POST", "/v1/items", {"remove": [50]}, client=("10.0.0.1", 9)).status == 403
+        example = ask(app, "GET", "/openapi.json").json["paths"]["/v1/items"]["post"]["requestBody"]
+        body = example["content"]["application/json"]["examples"]["example"]["value"]
+        assert ask(app, "POST", "/v1/items", body).status == 200
+        app.close()
+        plain = make_app(path, admin_from_loopback=True)
+        assert ask(plain, "POST", "/v1/items", {"remove": [50]}).status == 404
+        plain.close()
+
+    def test_rankings_during_changes_are_of_one_version(self, arm, tmp_path):
+        with ScoringService(arm, registry=CollectorRegistry()) as service:
+            items, stop = {service.serving.versions["a"]: {10, 20, 30, 40}}, threading.Event()
+            seen = []
+
+            def rank():
+                while not stop.is_set():
+                    found = service.rank(CONTEXT, 99)
+                    seen.append((found.version, {*found.ids.tolist()}))
+
+            thread = threading.Thread(target=rank)
+            thread.start()
+            for new in range(50, 58):
+                version = service.change_items(add=[NEW | {"id": new}])["version"]
+                items[version] = {10, 20, 30, 40, *range(50, new + 1)}
+            stop.set()
+            thread.join()
+            wrong = [pair for pair in seen if items[pair[0]] != pair[1]]
+            assert seen and not wrong and len({version for version, _ in seen}) > 1
 
 
 class TestFaultsOfTheMachine:

@@ -215,6 +215,8 @@ def test_the_examples_of_the_description_are_answered(server):
     assert description["openapi"].startswith("3.1")
     asked = set()
     for path, operations in description["paths"].items():
+        if path == "/v1/items":  # other tests rank the items of this server; TestItems sends the example
+            continue
         for method, operation in operations.items():
             if "requestBody" in operation:
                 examples = operation["requestBody"]["content"]["application/json"]["examples"]

@@ -139,6 +139,11 @@ class ItemIndex:
         return self._catalog.item_subset.names
 
     @property
+    def item_columns(self) -> tuple[str, ...]:
+        """Columns that the fields of an item read, each once."""
+        return self._catalog.item_subset.columns
+
+    @property
     def context_fields(self) -> tuple[str, ...]:
         """Fields of a context."""
         return self._context.names

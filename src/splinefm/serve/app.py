@@ -62,6 +62,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "/v1/reload"): Endpoint("reload", admin.reload, is_admin=True),
     ("GET", "/v1/arms"): Endpoint("arms", admin.arms),
     ("POST", "/v1/arms"): Endpoint("arms", admin.change_arms, is_admin=True),
+    ("POST", "/v1/items"): Endpoint("items", admin.change_items, is_admin=True),
     ("GET", "/openapi.json"): Endpoint("openapi", describe),
     ("GET", "/healthz"): _LIVE,
     ("GET", "/readyz"): _READY,

@@ -64,6 +64,23 @@ class WeightsBody(msgspec.Struct, forbid_unknown_fields=True):
     weights: dict[str, float]
 
 
+class Item(msgspec.Struct, forbid_unknown_fields=True):
+    """An item of an index: its id, a value for each of its columns, and its group if the index has groups."""
+
+    id: int | str
+    values: Row
+    group: str | None = None
+
+
+class ItemsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Items to remove, to replace and to add."""
+
+    add: list[Item] = []  # msgspec copies it
+    update: list[Item] = []  # msgspec copies it
+    remove: list[int | str] = []  # msgspec copies it
+    arm: str | None = None
+
+
 class Tensor(msgspec.Struct):
     """An input of the Open Inference Protocol."""
 
@@ -97,6 +114,7 @@ BODIES: tuple[type[msgspec.Struct], ...] = (
     FeedbackBody,
     ReloadBody,
     WeightsBody,
+    ItemsBody,
     InferBody,
 )
 _DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in BODIES}

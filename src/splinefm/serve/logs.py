@@ -55,6 +55,7 @@ LOG_CONFIG: dict[str, Any] = {
     "handlers": {"json": {"class": "splinefm.serve.logs.JsonLines"}},
     "loggers": {
         "splinefm.serve": {"handlers": ["json"], "level": "INFO", "propagate": False},
+        "py.warnings": {"handlers": ["json"], "level": "WARNING", "propagate": False},
         "uvicorn": {"handlers": ["json"], "level": "ERROR", "propagate": False},
     },
 }

@@ -40,6 +40,8 @@ class Published:
     index_sha256: str | None
     source: str
     generation: int
+    index_file_sha256: str | None = None
+    """Of the index file; `index_sha256` differs once items were changed over HTTP."""
 
     @property
     def version(self) -> str:
@@ -120,9 +122,13 @@ class LoadedModel:
         self.table_scores({name: [value] for name, value in row.items()})
 
 
-def load_model(published: Published, background: str | None = None) -> LoadedModel:
-    """Load files that were verified before: the arrays are mapped, and shared between processes."""
-    fitted = load(published.model, mmap=True)
+def load_model(published: Published, background: str | None = None, before: LoadedModel | None = None) -> LoadedModel:
+    """Load files that were verified before: the arrays are mapped, and shared between processes.
+
+    If only the items differ from those before, the model is not read again.
+    """
+    is_same = before is not None and before.published.model == published.model
+    fitted = before.fitted if before is not None and is_same else load(published.model, mmap=True)
     index = None if published.index is None else ItemIndex.load(published.index, fitted)
     return LoadedModel(published, fitted, index, background)
 

@@ -5,7 +5,7 @@ The processes share a folder:
     manifest.json      versions and copies of all models, and the weights; replaced in one step
     publisher.lock     held by the process that verifies and publishes
     load.lock          held by the process that loads: one after the other
-    changes/           requests for reloads and weights, which the publisher answers in the manifest
+    changes/           requests for reloads, weights and items, which the publisher answers in the manifest
     workers/           a lock and the number of the last manifest of each process that follows
     models/            the copies
 
@@ -29,11 +29,14 @@ from time import monotonic, sleep
 from typing import Any
 
 from splinefm._files import hold, release, remove_abandoned
+from splinefm.encode.tables.names import quoted
+from splinefm.rank.index import ItemIndex
 from splinefm.serve.logs import log_event
 from splinefm.serve.metrics import Metrics
 from splinefm.serve.models import Published, check_compatible, contract, verify
 from splinefm.serve.settings import Arm, ServiceSettings
 from splinefm.serve.split import ArmSplit
+from splinefm.store.model_file import load
 
 PAUSE = 0.05
 """Seconds between two looks at the folder."""
@@ -252,6 +255,19 @@ class Publisher:
             self._wait()
             return {"weights": changed}
 
+    def change_items(self, arm: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove, replace and add items of an index, all or none; returns when all processes have switched."""
+        with self._changing:
+            try:
+                published, n_items = self._snapshots.change_items(arm, changes)
+                self._hand_out(published)
+            except Exception as error:  # whatever is wrong with an item, the old index stays
+                raise ChangeRefused(f"the items stay as they were: {error or type(error).__name__}") from None
+            added, updated, removed = (len(changes[name]) for name in ("add", "update", "remove"))
+            counts = {"added": added, "updated": updated, "removed": removed, "items": n_items}
+            log_event("items", arm=arm, version=published.version, counts=counts)
+            return {"arm": arm, "version": published.version, "items": n_items}
+
     def request_reload(self) -> None:
         """Have the thread publish the files of all arms again."""
         _replace(self._folder / "changes" / secrets.token_hex(8), {"reload": None})
@@ -281,12 +297,19 @@ class Publisher:
         change = json.loads(path.read_bytes())
         path.unlink()
         try:
-            answer = self.set_weights(change["weights"]) if "weights" in change else self.reload(change["reload"])
+            answer = self._make(change)
         except ChangeRefused as error:
             answer = {"error": str(error)}
         with self._changing:
             answers = {**self.manifest.answers, path.name: answer}
             self._publish(answers=dict(list(answers.items())[-_MAX_ANSWERS:]))
+
+    def _make(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        if "weights" in change:
+            return self.set_weights(change["weights"])
+        if "items" in change:
+            return self.change_items(change["arm"], change["items"])
+        return self.reload(change["reload"])
 
     def _publish(self, **changes: Any) -> None:
         with self._changing:
@@ -412,7 +435,7 @@ class Snapshots:
             index, index_sha256 = None, None
             if arm.index is not None:
                 index, index_sha256 = self._copy(arm.index, f"{arm.name}.{generation}.index", copies)
-            if before is not None and (before.sha256, before.index_sha256) == (sha256, index_sha256):
+            if before is not None and (before.sha256, before.index_file_sha256) == (sha256, index_sha256):
                 _remove(copies)
                 return None
             try:
@@ -426,9 +449,28 @@ class Snapshots:
         except BaseException:
             _remove(copies)
             raise
+        copied = None if index is None else str(index)
         return Published(
-            arm.name, str(model), None if index is None else str(index), sha256, index_sha256, arm.model, generation
+            arm.name, str(model), copied, sha256, index_sha256, arm.model, generation, index_file_sha256=index_sha256
         )
+
+    def change_items(self, arm: str, changes: Mapping[str, Any]) -> tuple[Published, int]:
+        """Write a copy of an index with other items; returns the snapshot, with the same model, and how many items."""
+        before = self.current[arm]
+        if before.index is None:
+            raise ValueError(f"arm {arm!r} has no index; start the server with --index")
+        index = ItemIndex.load(before.index, load(before.model, mmap=True), mmap=False)
+        if changes["remove"]:
+            index.remove(changes["remove"])
+        for name, change in (("update", index.update), ("add", index.add)):
+            if changes[name]:
+                change(*_as_table(changes[name], index.item_columns), groups=_groups(changes[name], index), threads=1)
+        generation = before.generation + 1
+        path = self._folder / f"{arm}.{generation}.index{Path(before.index).suffix}"
+        index.save(path)
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return replace(before, index=str(path), index_sha256=sha256, generation=generation), len(index)
 
     def accept(self, published: Published) -> None:
         """Serve a snapshot; the one before is removed; processes that have it mapped keep it."""
@@ -444,8 +486,9 @@ class Snapshots:
         self.current[published.arm] = published
 
     def discard(self, published: Published) -> None:
-        """Remove a snapshot."""
-        _remove([Path(path) for path in (published.model, published.index) if path is not None])
+        """Remove the files of a snapshot that no current one has: a change of items keeps the model."""
+        used = {path for other in self.current.values() for path in (other.model, other.index)}
+        _remove([Path(path) for path in (published.model, published.index) if path is not None and path not in used])
 
     def _copy(self, source: str, name: str, copies: list[Path]) -> tuple[Path, str]:
         """Copy a file, and return where to and the checksum of what was copied."""
@@ -462,6 +505,23 @@ class Snapshots:
                 digest.update(block)
                 out.write(block)
         return target, digest.hexdigest()
+
+
+def _as_table(items: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[dict[str, list[Any]], list[int | str]]:
+    """The columns of items, and their ids; raise unless each item has exactly these columns."""
+    for item in items:
+        if {*names} != {*item["values"]}:
+            given = quoted(sorted(item["values"])) or "none"
+            raise ValueError(
+                f"item {item['id']!r:.80} must have values of {quoted(names)}, but has {given:.200}; "
+                "a missing value is null"
+            )
+    return {name: [item["values"][name] for item in items] for name in names}, [item["id"] for item in items]
+
+
+def _groups(items: Sequence[Mapping[str, Any]], index: ItemIndex) -> list[str | None] | None:
+    groups = [item["group"] for item in items]
+    return groups if index.groups or any(group is not None for group in groups) else None
 
 
 def check_arms_agree(contracts: dict[str, dict[str, Any]]) -> None:

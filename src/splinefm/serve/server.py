@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -465,6 +466,7 @@ def url_of(listener: socket.socket, scheme: str = "http") -> str:
 def serve(settings: ServiceSettings, options: ServerOptions) -> int:
     """Run a server until SIGTERM or SIGINT; returns the exit code."""
     dictConfig(LOG_CONFIG)
+    logging.captureWarnings(True)  # of new items that the model does not know
     folder, held = make_folder()
     publisher, listener = None, None
     try:

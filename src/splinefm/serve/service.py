@@ -365,6 +365,57 @@ class ScoringService:
             return self._publisher.set_weights(dict(weights))
         return self._ask({"weights": dict(weights)})
 
+    def change_items(
+        self,
+        *,
+        add: Sequence[Mapping[str, Any]] = (),
+        update: Sequence[Mapping[str, Any]] = (),
+        remove: Sequence[int | str] = (),
+        arm: str | None = None,
+    ) -> dict[str, Any]:
+        """Remove, replace and add items of an index in all processes, all of them or none.
+
+        The changes last until the index file of the arm is replaced, or the service ends.
+
+        Parameters
+        ----------
+        add, update : sequence of dict
+            Items: `{"id": 7, "values": {"country": "FR"}}`, with a value for every column of an item, and with a
+            "group" if the index has groups.
+        remove : sequence of ids
+            The items that go.
+        arm : str, optional
+            The arm whose index it is; not needed if one arm has an index.
+
+        Returns
+        -------
+        dict
+            The arm, its new version, and the number of items.
+
+        Raises
+        ------
+        ChangeRefused
+            If an item cannot be used, one to add is there already, or one to update or remove is not there.
+        """
+        arm = self.arm_of_items(arm)
+        added, updated = ([{"group": None, **item} for item in items] for items in (add, update))
+        changes = {"add": added, "update": updated, "remove": list(remove)}
+        if self._publisher is not None:
+            return self._publisher.change_items(arm, changes)
+        return self._ask({"items": changes, "arm": arm})
+
+    def arm_of_items(self, arm: str | None) -> str:
+        """The arm whose items are changed: the given one, or the only one with an index."""
+        indexed = [name for name, published in self.manifest.arms.items() if published.index is not None]
+        if arm in indexed:
+            return str(arm)
+        if not indexed:
+            raise NotServed("no arm has an index; start the server with --index")
+        if arm is not None or len(indexed) > 1:
+            names = ", ".join(map(repr, indexed))
+            raise NotServed(f"name an arm with an index, which are {names}; got {arm!r:.80}")
+        return indexed[0]
+
     def _ask(self, change: Mapping[str, Any]) -> dict[str, Any]:
         """Have the process that publishes make a change."""
         name = self._follower.request_change(change)
@@ -416,10 +467,10 @@ class ScoringService:
             self._follower.report(self.manifest.number, {})
             return Serving(self.settings, loaded, self.manifest.weights, self.metrics)
 
-    def _load(self, published: Any) -> LoadedModel:
+    def _load(self, published: Any, before: LoadedModel | None = None) -> LoadedModel:
         held = self._follower.lock_loading()
         try:
-            model = load_model(published, self.settings.background)
+            model = load_model(published, self.settings.background, before)
             model.warm()
         finally:
             release(held)
@@ -436,7 +487,7 @@ class ScoringService:
         for name, published in manifest.arms.items():
             if loaded[name].published != published:
                 try:
-                    loaded[name] = self._load(published)
+                    loaded[name] = self._load(published, loaded[name])
                 except Exception as error:  # the old model stays
                     self._failed[name] = str(error) or type(error).__name__
         if loaded != self.serving.loaded or manifest.weights != self.serving.split.weights:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.serve.bodies import FeedbackBody, ReloadBody, WeightsBody, from_json
+from splinefm.serve.bodies import FeedbackBody, Item, ItemsBody, ReloadBody, WeightsBody, from_json
 from splinefm.serve.feedback import FeedbackLog
 from splinefm.serve.messages import Later, Pending, Problem, Request, Response, json_response, problem, retry_after
 from splinefm.serve.metrics import TEXT
@@ -86,6 +86,22 @@ def reload(service: ScoringService, request: Request) -> Pending:
     if body.arm is not None and body.arm not in service.manifest.arms:
         raise NotServed(f"no arm {body.arm!r:.80}; the arms are {', '.join(map(repr, service.manifest.arms))}")
     return _change(request, lambda: service.reload(body.arm))
+
+
+def change_items(service: ScoringService, request: Request) -> Pending:
+    """Remove, replace and add items of an index in all workers."""
+    request.need_json()
+    body: ItemsBody = from_json(request.body, ItemsBody)
+    arm, most = service.arm_of_items(body.arm), service.settings.limits.rows
+    n = len(body.add) + len(body.update) + len(body.remove)
+    if not 1 <= n <= most:
+        raise Problem(413 if n else 422, f"a request adds, updates and removes 1 to {most:,} items, got {n:,}")
+    add, update = ([_as_dict(item) for item in items] for items in (body.add, body.update))
+    return _change(request, lambda: service.change_items(add=add, update=update, remove=body.remove, arm=arm))
+
+
+def _as_dict(item: Item) -> dict[str, Any]:
+    return {"id": item.id, "values": item.values, "group": item.group}
 
 
 def _change(request: Request, change: Callable[[], dict[str, Any]]) -> Pending:

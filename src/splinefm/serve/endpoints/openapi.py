@@ -150,6 +150,12 @@ def description(service: ScoringService) -> dict[str, Any]:
         paths["/v1/rank"] = {
             "post": _operation("The best items for a context", {"context": context, "k": 10}, _RANK, _ANY, [arm])
         }
+        own = {name: row.get(name) for name in row if name in index.item_columns}
+        known = index.ids
+        new = "item-7" if known.dtype.kind not in "iu" else int(known.max(initial=0)) + 1
+        item = {"id": new, "values": own} | ({"group": index.groups[0]} if index.groups else {})
+        example = {"add": [item], "update": [], "remove": []}
+        paths["/v1/items"] = {"post": _operation("Add, replace and remove items", example, _CHANGES, _ANY)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "splinefm", "version": sys.modules["splinefm"].__version__},
@@ -159,6 +165,23 @@ def description(service: ScoringService) -> dict[str, Any]:
     }
 
 
+_ID = {"type": ["integer", "string"]}
+_ITEM = {
+    "type": "object",
+    "required": ["id", "values"],
+    "additionalProperties": False,
+    "properties": {"id": _ID, "values": {"type": "object"}, "group": {"type": ["string", "null"]}},
+}
+_CHANGES = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "add": {"type": "array", "items": _ITEM},
+        "update": {"type": "array", "items": _ITEM},
+        "remove": {"type": "array", "items": _ID},
+        "arm": {"type": ["string", "null"]},
+    },
+}
 _IDS = {"type": ["array", "null"], "items": {"type": ["integer", "string"]}}
 _RANK = {
     "type": "object",
