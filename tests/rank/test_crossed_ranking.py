@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 import splinefm as sf
 from splinefm.cli.main import app
 from splinefm.model.family.formula import formula_scores
-from splinefm.rank.error import weight_reach
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted, take_rows
 
 # Some crosses with the columns of a side that has all theirs.
@@ -138,7 +137,7 @@ def test_reach_bounds_the_weights(kind):
     slots = fitted.encoder.encode(cross_table(300, 7, strange=True))
     first = fitted.encoder.layout.weight_ptr[fitted.encoder.layout.window_ptr[-2]]
     sums = np.abs(slots.weight[:, first:]).sum(axis=1)
-    (reach,) = weight_reach(fitted.encoder.fields[-1])
+    (reach,) = fitted.encoder.fields[-1].weight_reach()
     assert 0.3 * reach < sums.max() <= reach
 
 

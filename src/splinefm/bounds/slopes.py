@@ -25,7 +25,6 @@ from splinefm.bounds.cross_paths import CrossPath
 from splinefm.bounds.hulls import Hull, range_of_products
 from splinefm.bounds.partners import Choice, partner
 from splinefm.bounds.paths import FieldPath, Parameterized
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 
 TOLERANCE = 1e-7
@@ -178,11 +177,7 @@ class _CrossSlopes:
 def crosses_with(fitted: Parameterized, f: int) -> list[int]:
     """The crosses that read the numbers of field f."""
     name = fitted.encoder.fields[f].name
-    return [
-        g
-        for g, item in enumerate(fitted.encoder.fields)
-        if isinstance(item, Cross) and any(item.fields[i].name == name for i in item.numbers)
-    ]
+    return [g for g, cross in fitted.encoder.crosses.items() if any(part.name == name for part in cross.number_parts)]
 
 
 def product_range(fitted: Parameterized, others: Sequence[int]) -> tuple[FloatArray, FloatArray]:

@@ -613,6 +613,10 @@ GRID = 2048
 """Parts of [0, 1] for functions of which only the values are known."""
 
 
+REACH_MARGIN = 1.01
+"""Factor of maxima that were found on a grid, for values between its points."""
+
+
 def levels_of(basis: Basis) -> tuple[Basis, ...]:
     """The basis of each resolution."""
     return basis.levels if isinstance(basis, MultiResolution) else (basis,)

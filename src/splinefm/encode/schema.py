@@ -160,7 +160,7 @@ class Schema:
     @cached_property
     def resolved(self) -> tuple[AnyField, ...]:
         """The fields, with the parts of crosses as fields instead of names."""
-        return tuple(item.resolve(self._by_name) if isinstance(item, Cross) else item for item in self.fields)
+        return tuple(item.resolve(self._by_name) for item in self.fields)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -240,11 +240,8 @@ class Schema:
 
     def with_bases(self, bases: Mapping[str, Basis]) -> Schema:
         """The schema with other bases for some numerical fields, by name."""
-        fields = (
-            replace(item, basis=bases[item.name]) if isinstance(item, Numerical) and item.name in bases else item
-            for item in self.fields
-        )
-        return Schema(fields, self.provenance)
+        changed = {item.name: replace(item, basis=bases[item.name]) for item in self.numerical if item.name in bases}
+        return Schema((changed.get(item.name, item) for item in self.fields), self.provenance)
 
     def with_shapes(self, shapes: Mapping[str, str | None]) -> Schema:
         """The schema with "increasing" or "decreasing" numerical fields, by name.
@@ -430,7 +427,7 @@ def _brief(item: AnyField) -> str:
 
 def _lacks(item: AnyField, names: set[str]) -> bool:
     """Whether a cross names a field that is not there."""
-    return isinstance(item, Cross) and any(isinstance(part, str) and part not in names for part in item.parts)
+    return not names.issuperset(item.part_names)
 
 
 def _brief_value(value: Any) -> str:

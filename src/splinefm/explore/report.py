@@ -195,7 +195,7 @@ def _describe_surface(explanation: Explanation, effect: Effect) -> dict[str, Any
         "z": _rounded(z.ravel()),
         "even": [sides[0][1], sides[1][1]],
         "stepped": any(surface.known_values(side) is not None for side in (0, 1))
-        or any(isinstance(item, Numerical) and has_steps(item) for item in surface.fields),
+        or any(has_steps(item) for item in surface.fields),
     }
 
 

@@ -34,7 +34,6 @@ from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases import BASES, Bins
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
@@ -272,7 +271,7 @@ def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
 
 def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
     n, m, k = _size(fitted)
-    layout, loss = fitted.encoder.layout, fitted.loss
+    layout, crosses, loss = fitted.encoder.layout, fitted.encoder.crosses, fitted.loss
     classes = None if loss.classes is None else [str(label) for label in loss.classes]
     return {
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
@@ -291,9 +290,9 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
             {
                 "field": f,
                 "name": item.name,
-                **({} if isinstance(item, Cross) else {"column": item.column}),
+                **({} if f in crosses else {"column": item.columns[0]}),
                 "first_feature": int(layout.feature_ptr[f]),
-                **(_describe_cross(item) if isinstance(item, Cross) else _describe(item)),
+                **(_describe_cross(crosses[f]) if f in crosses else _describe(item)),
             }
             for f, item in enumerate(fitted.encoder.fields)
         ],
@@ -303,7 +302,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
 
 def _describe(item: Any) -> dict[str, Any]:
     """What the features of a field stand for, in order."""
-    if isinstance(item, Numerical):
+    if item.is_numerical:
         special = [rule if isinstance(rule, str) else f"== {rule!r}" for rule in item.special]
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}

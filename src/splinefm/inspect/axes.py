@@ -589,8 +589,8 @@ def _special(fields: Sequence[Numerical], x: FloatArray) -> BoolArray:
     return np.asarray(np.any([special_values(item, x) for item in fields], axis=0))
 
 
-def has_steps(item: Numerical) -> bool:
-    """Whether the curves along a field are step functions."""
+def has_steps(item: Single) -> bool:
+    """Whether a field has curves, and they are step functions."""
     return isinstance(item.basis, Bins) or getattr(item.basis, "degree", None) == 0
 
 

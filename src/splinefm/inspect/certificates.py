@@ -11,8 +11,7 @@ from splinefm._checks import check_one_score
 from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
-from splinefm.encode.fields.categorical import CategoryField, MultiValued
-from splinefm.encode.fields.numerical import Numerical, first_matches
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.train.fitted import Fitted
 
@@ -179,24 +178,9 @@ def segment_of(fitted: Fitted, f: int, choices: dict[int, Choice | None]) -> dic
 
 def value_of(item: Any, choice: Choice) -> Any:
     """A raw value with the feature or at the position that was chosen."""
-    if isinstance(item, Numerical):
-        if choice.u is not None:
-            return float(item.fitted_transform.inverse(np.array([choice.u]))[0])
-        feature = int(choice.feature or 0)
-        if feature == item.missing_token:
-            return None
-        if feature < len(item.special):
-            return first_matches(item.rules)[feature]
-        return float(item.feature_ranges()[feature].mean())
-    if isinstance(item, MultiValued):
-        name = _category(item, int(choice.feature or 0)) if choice.times else None
-        return None if name is None and choice.times else [name] * choice.times
-    return _category(item, int(choice.feature or 0))
-
-
-def _category(item: CategoryField, feature: int) -> Any:
-    first = item.layout.n_features - len(item.vocabulary or ())
-    if feature >= first:
-        assert item.vocabulary is not None
-        return item.vocabulary.names[feature - first].as_py()
-    return None if feature == item.missing_token else "<unseen>"
+    if choice.u is not None:
+        return float(item.fitted_transform.inverse(np.array([choice.u]))[0])
+    if item.holds_lists and not choice.times:
+        return []
+    value = item.feature_value(int(choice.feature or 0))
+    return value if value is None or not item.holds_lists else [value] * choice.times

@@ -28,10 +28,8 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.contract import active_features
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.cross_parts import GroupMeans, PartGroup, encode_part, join_groups, known_group, product
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema, Single, Sources
 from splinefm.encode.tables.arrow import convert_column, to_arrow
-from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
@@ -199,10 +197,8 @@ def _unknown_field(name: str, sources: Sources) -> str:
 def _one_value(item: Single, value: object) -> object:
     """A value of a segment, in a form that Arrow takes."""
     several = isinstance(value, list | tuple | Set) or np.ndim(value) > 0  # type: ignore[arg-type]  # takes any object
-    if isinstance(value, str) and isinstance(item, Numerical):
-        return as_written(value, item.format, item.zone)
     if not several:
-        return value
+        return item.as_written(value) if isinstance(value, str) else value
     if not item.holds_lists:
         raise ValueError(
             f"a segment has one value per field, {item.name!r} has {type(value).__name__} {value!r}; "

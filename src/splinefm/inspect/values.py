@@ -84,7 +84,7 @@ def source_field(fitted: Fitted, name: str) -> Single:
 def numerical_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
     """The values of a numerical field in a table; None for other fields."""
     item = source_field(fitted, name)
-    return item.read(one_array(sample[item.column])) if isinstance(item, Numerical) else None
+    return item.read_numbers(one_array(sample[item.column]))
 
 
 def field_column(fitted: Fitted, sample: pa.Table, name: str) -> pa.Array:

@@ -95,7 +95,7 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
     for letter, side in (("x", first), ("y", second)):
         _set_side(ax, letter, side)
     if first.axis is not None and second.axis is not None:
-        stepped = any(has_steps(item) for item in surface.fields if isinstance(item, Numerical))
+        stepped = any(has_steps(item) for item in surface.fields)
         if not stepped and all(values is None for values in known):
             _draw_contours(ax, first, second, values, shares)
         _draw_rows(ax, list(columns.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -10,11 +9,6 @@ import numpy as np
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm._cached import cached_property
-from splinefm.encode.bases import basis_reach
-from splinefm.encode.fields.categorical import MultiValued
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import AnyField
 from splinefm.encode.slots import Slots
 from splinefm.model.split import Side, Split
 from splinefm.rank.store import Packed
@@ -196,7 +190,7 @@ def _largest_units(fitted: Fitted, split: Split) -> tuple[FloatArray, float]:
     layout, params = fitted.encoder.layout, fitted.params
     P, linear = np.zeros((1, len(split.context_units), params["factors"].shape[1])), 0.0
     for f in split.context:
-        reach = weight_reach(fitted.encoder.fields[f])
+        reach = fitted.encoder.fields[f].weight_reach()
         first, last = layout.feature_ptr[f : f + 2].tolist()
         vector = _largest(params["factors"], first, last)
         P[0, split.context_units == f] = reach[:, None] * vector
@@ -208,18 +202,3 @@ def _largest(table: Float32Array, first: int, last: int) -> Any:
     """The largest absolute values over some features."""
     parts = [np.abs(table[at : min(at + _BLOCK, last)]).max(axis=0) for at in range(first, last, _BLOCK)]
     return np.max(parts, axis=0).astype(np.float64)
-
-
-def weight_reach(item: AnyField) -> FloatArray:
-    """The largest sum of absolute weights of each unit of a field; bases are evaluated on a fine grid."""
-    n_units = max(item.layout.units) + 1
-    if isinstance(item, MultiValued) and item.reduction == "sum":
-        return np.array([float(len(item.layout.widths))])
-    if isinstance(item, Cross):
-        products = [math.prod(basis_reach(basis) for basis in bases) for bases in item.levels]
-        return np.array([MARGIN * sum(products)])
-    if not isinstance(item, Numerical):
-        return np.ones(n_units)
-    _, weight = item.basis(np.linspace(0.0, 1.0, _GRID))
-    reach = (np.abs(weight).sum(axis=1, keepdims=True) if n_units == 1 else np.abs(weight)).max(axis=0)
-    return np.asarray(MARGIN * np.maximum(reach, 1.0))  # tokens have the weight 1

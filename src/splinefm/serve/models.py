@@ -14,10 +14,6 @@ from splinefm._arrays import Float32Array, FloatArray, Int64Array
 from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
-from splinefm.encode.fields.categorical import MultiValued
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Single
-from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import quoted
 from splinefm.inspect.shapley import Background
 from splinefm.rank.index import ItemIndex
@@ -25,8 +21,6 @@ from splinefm.serve.scorer import Row, Scorer
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.targets import Label
-
-_EXAMPLE_DATE = "2024-05-28T12:00:00"
 
 
 @dataclass(frozen=True)
@@ -194,29 +188,6 @@ def example_row(fitted: Fitted) -> dict[str, Any]:
     ranges = fitted.encoder.ranges
     read = [(single, ranges[f, 0]) for f, item in enumerate(fitted.encoder.fields) for single in item.singles]
     row: dict[str, Any] = {}
-    for part, low in sorted(read, key=lambda each: _precedence(each[0])):
-        row.setdefault(part.column, _example_value(part, low))
+    for part, low in sorted(read, key=lambda each: each[0].example_rank):
+        row.setdefault(part.column, part.example_value(float(low)))
     return row
-
-
-def _precedence(item: Single) -> int:
-    """Which field decides about a column that several read: a known category is also a date, but not any date is known.
-
-    Last is a field without categories, which has no value to offer.
-    """
-    if isinstance(item, Numerical):
-        return int(item.part is not None)
-    return 0 if item.vocabulary is not None and len(item.vocabulary) else 2
-
-
-def _example_value(item: Single, low: float) -> Any:
-    if isinstance(item, Numerical):
-        if item.part is not None:
-            return as_written(_EXAMPLE_DATE, item.format, item.zone)
-        x = low if np.isfinite(low) else float(np.asarray(item.fitted_transform.inverse(np.array([0.5])))[0])
-        return float(x)
-    names = item.vocabulary
-    name = names.names[0].as_py() if names is not None and len(names) else "a"
-    if not isinstance(item, MultiValued):
-        return name
-    return [name] if item.separator is None else name

@@ -175,7 +175,6 @@ _PARTS = {"encoder", "model", "loss", "training", "history"}
 _OPTIONAL = {"study", "evidence", "search", "provenance"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
-_LONGEST_LIST = 1 << 20
 _HIGHEST_ORDER = 64
 _MAX_ENTRIES = 100_000
 
@@ -228,7 +227,10 @@ def _restore_encoder(description: Any, sources: Any, tensors: dict[str, Array]) 
     require(_is_finite(counts) and not (counts < 0).any(), "row_counts must be finite and at least 0")
     items = tuple(restore(item, tensors, f"fields/{i}") for i, item in enumerate(description["fields"]))
     for item in Schema(items):  # which checks that they are fields with distinct names
-        _check_fitted(item, len(counts))
+        try:
+            item.check_fitted(len(counts))
+        except ValueError as error:
+            raise Damaged(str(error)) from error
     layout = SlotLayout(tuple(item.layout for item in items))
     require(
         layout.n_features == len(counts),
@@ -273,38 +275,6 @@ def _restore_weights(
     known = all(_is_finite(part) or np.isnan(part).all() for part in weights)
     require(known, "row_weights must be finite, or NaN for a whole field")
     return tuple(part if size else count for part, count, size in zip(weights, counts, sizes, strict=True))
-
-
-def _check_fitted(item: AnyField, n_features: int) -> None:
-    """Raise an error for fields that are not fitted, or larger than the arrays, before memory is allocated."""
-    if isinstance(item, Cross):
-        for part in item.fields:
-            _check_fitted(part, n_features)
-        require(item.n_cells * item.block <= max(n_features, item.block), f"{item.name!r} has too many combinations")
-        _check_cells(item)
-        return
-    if isinstance(item, MultiValued):
-        require(0 < (item.max_length or 0) <= _LONGEST_LIST, f"max_length of {item.name!r} is {item.max_length}")
-    if not isinstance(item, Numerical):
-        return
-    size = sum(item.basis.sizes)
-    require(size <= n_features, f"{item.name!r} has {size:,} basis functions, but there are {n_features:,} features")
-    if isinstance(item.transform, str):
-        raise Damaged(f"{item.name!r} has no fitted transform")
-    ends = np.asarray(item.transform.inverse(np.array([0.0, 1.0])))  # needs everything that was learned
-    require(_is_finite(ends), f"the transform of {item.name!r} runs from {ends[0]} to {ends[-1]}")
-    if isinstance(item.basis, Bins):
-        cuts = np.array(item.basis.cuts)
-        require(_is_finite(cuts) and not (np.diff(cuts) < 0).any(), f"the cuts of {item.name!r} are out of order")
-
-
-def _check_cells(cross: Cross) -> None:
-    """Raise an error for combinations of features that the parts do not have."""
-    if cross.cells is None or not len(cross.cells):
-        return
-    sizes = [cross.fields[i].layout.n_features for i in cross.categories]
-    require(cross.cells.features.shape[1] == len(sizes), f"the combinations of {cross.name!r} do not fit its parts")
-    require(bool((cross.cells.features < sizes).all()), f"{cross.name!r} combines features that its parts do not have")
 
 
 def _restore_params(

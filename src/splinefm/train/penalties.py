@@ -8,10 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from splinefm._arrays import Float32Array, FloatArray
-from splinefm.encode.bases import smoothing
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
@@ -38,37 +35,15 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.schema))
     penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
-    for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
-        plain = Group(layout.n_features, l2, LINEAR_L2 * l2)
-        if isinstance(item, Cross):
-            groups.append(_of_cross(item, plain, smoothness, order))
-            continue
-        if not isinstance(item, Numerical):
-            groups.append([plain])
-            continue
-        of_field = [replace(plain, size=item.n_tokens)] if item.n_tokens else []
-        smooth = replace(plain, order=order, periodic=bool(getattr(item.basis, "periodic", False)))
-        for size, weight in zip(item.basis.sizes, smoothing(item.basis, order), strict=True):
-            is_smooth = size > order and weight > 0.0
-            block = replace(smooth, smoothness=smoothness * weight) if is_smooth else plain
-            of_field.append(replace(block, size=size))
+    for item, l2, smoothness in zip(encoder.fields, *penalties, strict=True):
+        of_field = []
+        for block in item.penalty_blocks(order):
+            group = Group(block.size, l2, LINEAR_L2 * l2)
+            if block.smoothness > 0.0:
+                weight = smoothness * block.smoothness
+                group = replace(group, smoothness=weight, order=order, periodic=block.periodic, shape=block.shape)
+            of_field.append(group)
         groups.append(of_field)
-    return groups
-
-
-def _of_cross(cross: Cross, plain: Group, smoothness: float, order: int) -> list[Group]:
-    """Return the groups of a cross: its splines are smoothed along every number."""
-    if not cross.numbers or (cross.categories and len(cross.levels) > 1):  # resolutions of a cell are neighbors
-        return [plain]
-    n_cells = plain.size // cross.block
-    groups = []
-    for bases, sizes in zip(cross.levels, cross.level_sizes, strict=True):
-        group = replace(plain, size=n_cells * math.prod(sizes))
-        weights = [smoothing(basis, order)[0] for basis in bases]
-        if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
-            periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
-            group = replace(group, smoothness=smoothness, order=order, periodic=periodic, shape=sizes)
-        groups.append(group)
     return groups
 
 

@@ -449,3 +449,45 @@ def test_times_in_smaller_units_than_seconds_are_refused_by_a_fit(factor, unit, 
 )
 def test_seconds_with_a_few_other_numbers_are_read(t):
     sf.fit_encoder(sf.Schema([sf.Timestamp("t")]), {"t": t})
+
+
+SPLINE = sf.BSpline(4, degree=1)  # five hat functions
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "blocks"),
+    [
+        (sf.Numerical("x", sf.MinMax(0, 1), SPLINE, special=[0.0]), [0.5, 1.0], [(2, False), (5, True)]),
+        (sf.Numerical("x", sf.MinMax(0, 1), sf.Bins(4), missing="error"), [0.5, 1.0], [(4, False)]),
+        (sf.Categorical("x"), ["a", "b"], [(4, False)]),
+        (sf.MultiValued("x"), [["a"], ["b", "c"]], [(5, False)]),
+    ],
+)
+def test_penalty_blocks_cover_the_features(field, column, blocks):
+    (fitted,) = sf.fit_encoder(sf.Schema([field]), {"x": column}).fields
+    found = fitted.penalty_blocks(order=2)
+    assert [(block.size, block.smoothness > 0.0) for block in found] == blocks
+    assert sum(block.size for block in found) == fitted.layout.n_features
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        (sf.Numerical("x", special=[0, "negative"]), [None, 0.0, -1.0, 3.0, 5.0, 8.0]),
+        (sf.Categorical("x"), [None, "a", "b"]),
+    ],
+)
+def test_a_value_of_each_feature_has_the_feature(field, column):
+    (fitted,) = sf.fit_encoder(sf.Schema([field]), {"x": column}).fields
+    for feature in range(fitted.layout.n_features):
+        start, weight = fitted.encode(fitted.as_column([fitted.feature_value(feature)])[0])
+        inside = (start[0] <= feature) & (feature < start[0] + np.array(fitted.layout.widths))
+        assert inside.any() and weight.any()
+
+
+def test_an_example_is_a_value_that_the_field_takes():
+    table = {"x": [2.0, 3.0], "c": ["a", "b"], "t": [["p"], ["q"]], "d": ["2024-05-28", "2024-05-29"]}
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c"), sf.MultiValued("t"), sf.Numerical("d", part="hour")])
+    fitted = sf.fit_encoder(schema, table)
+    assert [item.example_value(2.0) for item in fitted.fields] == [2.0, "a", ["p"], "2024-05-28T12:00:00"]
+    assert [item.example_rank for item in fitted.fields] == [0, 0, 0, 1]

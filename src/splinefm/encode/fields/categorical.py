@@ -90,12 +90,36 @@ class CategoryField(OneColumn):
             return tokens + [Token(TokenKind.BUCKET, number) for number in range(self.buckets)]
         return tokens + [Token(TokenKind.RARE)] * self._n_unseen
 
+    def check_fitted(self, n_features: int) -> None:
+        """Nothing is as large as what is saved."""
+
+    def feature_value(self, feature: int) -> Any:
+        """A raw value for which the feature is active; None for missing values."""
+        position = feature - (self.layout.n_features - self.n_categories)
+        if position >= 0:
+            return self._fitted().names[position].as_py()
+        return None if feature == self.missing_token else "<unseen>"
+
+    @property
+    def example_rank(self) -> int:
+        """Which field gives the example of a column that several read, the smallest first."""
+        return 0 if self.n_categories else 2
+
+    def example_value(self, low: float) -> Any:
+        """The first category."""
+        return self._fitted().names[0].as_py() if self.n_categories else "a"
+
     def unseen_names(self, column: pa.Array) -> list[str]:
         """The categories of a column that the field takes as rare ones; none where they are hashed or errors."""
         if self.unseen in ("hash", "error"):
             return []
         unseen: list[str] = self.unknown(self.read(column).names.drop_null()).to_pylist()
         return unseen
+
+    @property
+    def hashes_unseen(self) -> bool:
+        """Whether unseen categories have features that a hash chooses."""
+        return self.unseen == "hash"
 
     @property
     def _n_unseen(self) -> int:
@@ -403,6 +427,8 @@ def _as_vocabulary(names: Vocabulary | Iterable[str] | None, field_name: str) ->
 
 
 LONGEST_LIST = 64
+MAX_LENGTH = 1 << 20
+"""Largest `max_length` of a model file."""
 
 
 @dataclass(frozen=True)
@@ -454,6 +480,20 @@ class MultiValued(CategoryField):
     def has_binary_weights(self) -> bool:
         """Whether all weights are 0 or 1: not in a mean."""
         return self.reduction != "mean"
+
+    def check_fitted(self, n_features: int) -> None:
+        """Raise where the length of lists is not known, or larger than that of any sensible model."""
+        if not 0 < (self.max_length or 0) <= MAX_LENGTH:
+            raise ValueError(f"max_length of {self.name!r} is {self.max_length}")
+
+    def weight_reach(self) -> FloatArray:
+        """An upper bound of the sum of absolute weights of each unit: the length of a list that is summed."""
+        return np.array([float(len(self.layout.widths))]) if self.reduction == "sum" else super().weight_reach()
+
+    def example_value(self, low: float) -> Any:
+        """The first category, in a list unless lists are text."""
+        name = super().example_value(low)
+        return [name] if self.separator is None else name
 
     def holding(self, value: Any) -> list[Any]:
         """A list of one category."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -44,6 +44,20 @@ class Token(NamedTuple):
         if self.rule is not None:
             return self.rule if isinstance(self.rule, str) else f"= {self.rule:g}"
         return self.kind.value if self.bucket is None else f"{self.kind.value} {self.bucket}"
+
+
+class PenaltyBlock(NamedTuple):
+    """Neighboring features of a field that share penalties.
+
+    Where `smoothness` is positive, they are basis functions that are smoothed: a spline, or products of splines, of
+    which there is a grid of `shape` for each combination of categories.
+    """
+
+    size: int
+    smoothness: float = 0.0
+    """Factor of the penalty: see `smoothing`."""
+    periodic: bool | tuple[bool, ...] = False
+    shape: tuple[int, ...] = ()
 
 
 class Field(Protocol):
@@ -126,6 +140,22 @@ class Field(Protocol):
     def feature_weights(self, statistics: Any) -> FloatArray:
         """Sum of the weights of each feature over the training rows; NaN where it is not known."""
 
+    def check_fitted(self, n_features: int) -> None:
+        """Raise where the field is not fitted, or needs more features than these, before memory is allocated."""
+
+    def weight_reach(self) -> FloatArray:
+        """An upper bound of the sum of absolute weights of each unit, over all values."""
+
+    def penalty_blocks(self, order: int) -> list[PenaltyBlock]:
+        """The features in blocks that share penalties; `order` is the order of the differences that are penalized."""
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of other fields of the schema that it is made of: parts of a cross."""
+
+    def resolve(self, known: Mapping[str, Any]) -> Self:
+        """The field with these parts as fields, given the fields of the schema by name."""
+
     def as_input(self, columns: Sequence[pa.Array]) -> Any:
         """What `read`, `encode` and statistics take, given its columns: the only one, or the list of a cross."""
 
@@ -155,6 +185,12 @@ class OneColumn(ABC):
     holds_lists: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = False
     features_per_category: ClassVar[int] = 1
+    part_names: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def hashes_unseen(self) -> bool:
+        """Whether unseen categories have features that a hash chooses."""
+        return False
 
     name: str
     column: str
@@ -177,6 +213,42 @@ class OneColumn(ABC):
     @abstractmethod
     def encode_values(self, values: Any) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of values that were read."""
+
+    def resolve(self, known: Mapping[str, Any]) -> Self:
+        """The field, which has no parts."""
+        return self
+
+    @abstractmethod
+    def check_fitted(self, n_features: int) -> None:
+        """Raise where the field is not fitted, or needs more features than these, before memory is allocated."""
+
+    def weight_reach(self) -> FloatArray:
+        """An upper bound of the sum of absolute weights of each unit, over all values: one category is active."""
+        return np.ones(max(self.layout.units) + 1)
+
+    def penalty_blocks(self, order: int) -> list[PenaltyBlock]:
+        """The features in blocks that share penalties: one, without an axis to be smooth along."""
+        return [PenaltyBlock(self.layout.n_features)]
+
+    @abstractmethod
+    def feature_value(self, feature: int) -> Any:
+        """A raw value for which the feature is active; None for missing values."""
+
+    @property
+    @abstractmethod
+    def example_rank(self) -> int:
+        """Which field gives the example of a column that several read, the smallest first.
+
+        A known category is also a date, but not any date is known; a field without categories has no value to offer.
+        """
+
+    @abstractmethod
+    def example_value(self, low: float) -> Any:
+        """A raw value that the field takes, to show; `low` is the smallest number of the training rows, if known."""
+
+    def as_written(self, text: str) -> str:
+        """Text of a value as the column has it, such as a date in the format of the column."""
+        return text
 
     @abstractmethod
     def tokens(self) -> list[Token]:
@@ -203,6 +275,10 @@ class OneColumn(ABC):
     def read_axis(self, column: pa.Array) -> Any:
         """The values of a column along the axis of the field, such as hours for the hour of a date."""
         return self.read(column)
+
+    def read_numbers(self, column: pa.Array) -> FloatArray | None:
+        """The values of a column as numbers along the axis of the field; None for categories."""
+        return None
 
     def features_on_axis(self, column: pa.Array) -> tuple[Int32Array, FloatArray]:
         """Active features of such values, and their weights; both of shape (n, weights)."""

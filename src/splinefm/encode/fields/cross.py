@@ -13,8 +13,20 @@ import pyarrow as pa
 from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count
-from splinefm.encode.bases import Basis, Bins, BSpline, MultiResolution, levels_of, product_widths, tensor_product
+from splinefm.encode.bases import (
+    REACH_MARGIN,
+    Basis,
+    Bins,
+    BSpline,
+    MultiResolution,
+    basis_reach,
+    levels_of,
+    product_widths,
+    smoothing,
+    tensor_product,
+)
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.contract import PenaltyBlock
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
@@ -341,6 +353,46 @@ class Cross:
             object.__setattr__(self, item.name, value)
 
     # Before the fit
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the parts that are given by name."""
+        return tuple(part for part in self.parts if isinstance(part, str))
+
+    def check_fitted(self, n_features: int) -> None:
+        """Raise where a part is not fitted, or combinations are too many or of features that parts do not have."""
+        for part in self.fields:
+            part.check_fitted(n_features)
+        if self.n_cells * self.block > max(n_features, self.block):
+            raise ValueError(f"{self.name!r} has too many combinations")
+        if self.cells is None or not len(self.cells):
+            return
+        sizes = [self.fields[i].layout.n_features for i in self.categories]
+        if self.cells.features.shape[1] != len(sizes):
+            raise ValueError(f"the combinations of {self.name!r} do not fit its parts")
+        if not (self.cells.features < sizes).all():
+            raise ValueError(f"{self.name!r} combines features that its parts do not have")
+
+    def weight_reach(self) -> FloatArray:
+        """An upper bound of the sum of absolute weights; bases are evaluated on a fine grid."""
+        products = [math.prod(basis_reach(basis) for basis in bases) for bases in self.levels]
+        return np.array([REACH_MARGIN * sum(products)])
+
+    def penalty_blocks(self, order: int) -> list[PenaltyBlock]:
+        """The products of each resolution, smooth along every number where all bases say so."""
+        n_features = self.layout.n_features
+        if not self.numbers or (self.categories and len(self.levels) > 1):  # resolutions of a cell are neighbors
+            return [PenaltyBlock(n_features)]
+        n_cells = n_features // self.block
+        blocks = []
+        for bases, sizes in zip(self.levels, self.level_sizes, strict=True):
+            block = PenaltyBlock(n_cells * math.prod(sizes))
+            weights = [smoothing(basis, order)[0] for basis in bases]
+            if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
+                periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
+                block = block._replace(smoothness=1.0, periodic=periodic, shape=sizes)
+            blocks.append(block)
+        return blocks
 
     def resolve(self, known: Mapping[str, Any]) -> Cross:
         """The cross with a field for every part, given the fields of the schema by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.bases import (
+    REACH_MARGIN,
     Basis,
     Bins,
     BSpline,
@@ -21,12 +23,13 @@ from splinefm.encode.bases import (
     Polynomial,
     PolynomialWindow,
     polynomial_windows,
+    smoothing,
     step_cuts,
     step_window,
     supports,
     write_windows,
 )
-from splinefm.encode.fields.contract import OneColumn, Token, TokenKind
+from splinefm.encode.fields.contract import OneColumn, PenaltyBlock, Token, TokenKind
 from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import (
@@ -40,7 +43,7 @@ from splinefm.encode.tables.columns import (
     is_text,
     parse_numbers,
 )
-from splinefm.encode.tables.dates import PARTS, Part, check_unit, find_zone, take_part
+from splinefm.encode.tables.dates import PARTS, Part, as_written, check_unit, find_zone, take_part
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.encode.transforms.transform import (
@@ -142,6 +145,10 @@ def check_special(special: Any) -> tuple[float | str, ...]:
 
 ORDINARY = -1
 EXAMPLES = 3
+
+
+_REACH_GRID = 4097  # points at which a basis is evaluated for the largest weights
+_EXAMPLE_DATE = "2024-05-28T12:00:00"
 
 
 @dataclass(frozen=True)
@@ -333,6 +340,10 @@ class Numerical(OneColumn):
         """The numbers along the field's axis: numbers are values of the part, while dates have them."""
         return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
 
+    def read_numbers(self, column: pa.Array) -> FloatArray:
+        """The values of a column, in the form that `encode_values` takes."""
+        return self.read(column)
+
     def encode_values(self, x: FloatArray) -> tuple[Int32Array, FloatArray]:
         """Features inside the field and weights of numbers."""
         widths = self.layout.widths
@@ -393,6 +404,60 @@ class Numerical(OneColumn):
     def feature_names(self) -> list[str]:
         """What each feature stands for."""
         return [token.name for token in self.tokens()] + [f"B{i}" for i in range(sum(self.basis.sizes))]
+
+    def check_fitted(self, n_features: int) -> None:
+        """Raise where something was not learned, or there are more functions than features."""
+        size = sum(self.basis.sizes)
+        if size > n_features:
+            raise ValueError(f"{self.name!r} has {size:,} basis functions, but there are {n_features:,} features")
+        if isinstance(self.transform, str):
+            raise ValueError(f"{self.name!r} has no fitted transform")
+        ends = np.asarray(self.transform.inverse(np.array([0.0, 1.0])))  # needs everything that was learned
+        if not np.isfinite(ends).all():
+            raise ValueError(f"the transform of {self.name!r} runs from {ends[0]} to {ends[-1]}")
+        if isinstance(self.basis, Bins):
+            cuts = np.array(self.basis.cuts)
+            if not np.isfinite(cuts).all() or (np.diff(cuts) < 0).any():
+                raise ValueError(f"the cuts of {self.name!r} are out of order")
+
+    def weight_reach(self) -> FloatArray:
+        """An upper bound of the sum of absolute weights of each unit; the basis is evaluated on a fine grid."""
+        _, weight = self.basis(np.linspace(0.0, 1.0, _REACH_GRID))
+        is_one_unit = max(self.layout.units) == 0
+        reach = (np.abs(weight).sum(axis=1, keepdims=True) if is_one_unit else np.abs(weight)).max(axis=0)
+        return np.asarray(REACH_MARGIN * np.maximum(reach, 1.0))  # tokens have the weight 1
+
+    def penalty_blocks(self, order: int) -> list[PenaltyBlock]:
+        """Tokens, then the functions of each resolution, smooth where their basis says so."""
+        blocks = [PenaltyBlock(self.n_tokens)] if self.n_tokens else []
+        periodic = bool(getattr(self.basis, "periodic", False))
+        for size, weight in zip(self.basis.sizes, smoothing(self.basis, order), strict=True):
+            is_smooth = size > order and weight > 0.0
+            blocks.append(PenaltyBlock(size, weight, periodic) if is_smooth else PenaltyBlock(size))
+        return blocks
+
+    def feature_value(self, feature: int) -> float | None:
+        """A raw value for which the feature is active; None for missing values."""
+        if feature == self.missing_token:
+            return None
+        if feature < len(self.special):
+            return first_matches(self.rules)[feature]
+        return float(self.feature_ranges()[feature].mean())
+
+    @property
+    def example_rank(self) -> int:
+        """Which field gives the example of a column that several read, the smallest first."""
+        return int(self.part is not None)
+
+    def example_value(self, low: float) -> float | str:
+        """The smallest number of the training rows, or a date."""
+        if self.part is not None:
+            return self.as_written(_EXAMPLE_DATE)
+        return low if math.isfinite(low) else float(np.asarray(self.fitted_transform.inverse(np.array([0.5])))[0])
+
+    def as_written(self, text: str) -> str:
+        """A date as the column has it, which a user may give as ISO 8601."""
+        return as_written(text, self.format, self.zone)
 
     def feature_ranges(self) -> FloatArray:
         """Raw-unit interval of each feature, NaN for tokens; shape (features, 2)."""

@@ -220,14 +220,14 @@ def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInp
     own = [(params["linear"][first:last, None], params["factors"][first:last]) for params in each_output(fitted.params)]
     table = np.concatenate([part for pair in own for part in pair], axis=1)
     with g.scope(item.name):
-        if isinstance(item, Numerical):
+        if item.is_numerical:
             return _numerical(g, item, table)
-        if isinstance(item, Cross):
+        if f in fitted.encoder.crosses:
             return cross_units(g, item, table, inputs)
         # The last row is for categories that have no effect.
         table = np.concatenate([table, np.zeros_like(table[:1])])
         given, unseen = inputs[item.column], _unseen(item, len(table) - 1)
-        if isinstance(item, MultiValued):
+        if item.holds_lists:
             return _multi_valued(g, item, table, given, unseen)
         return g("Unsqueeze", g("Gather", table, category_feature(g, item, given, unseen)), np.array([1]))
 

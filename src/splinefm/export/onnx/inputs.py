@@ -83,7 +83,7 @@ def _column_input(column: str, items: list[Single], integers: Collection[str]) -
     numbers = [item for item in items if isinstance(item, Numerical)]
     if numbers:
         for item in items:
-            if not isinstance(item, Numerical) and not all(_reads_alike(item, number) for number in numbers):
+            if not item.is_numerical and not all(_reads_alike(item, number) for number in numbers):
                 raise ValueError(
                     f"column {column!r} is read by fields of different kinds, and an input of a graph has one type: "
                     f"{numbers[0].name!r} as numbers, {item.name!r} as text; give each of them a different column"
@@ -125,7 +125,7 @@ def _as_input(given: ColumnInput, column: pa.Array) -> Array:
     item: Any = given.item
     if isinstance(item, Numerical):
         return item.read(column) if item.part is None else item.seconds(column)
-    if isinstance(item, MultiValued):
+    if item.holds_lists:
         return _padded(item, column, given)
     names, codes = item.read(column)
     listed = canonical(names, item.spelling).to_pylist()
@@ -182,8 +182,8 @@ def check_export(fitted: Fitted, integers: Collection[str]) -> None:
                 raise ValueError(
                     f"field {name!r} has the category {category!r}, which is not an integer; leave it out of integers"
                 )
-    for item in schema:
-        if isinstance(item, Categorical | MultiValued) and item.unseen == "hash":
+    for item in schema.singles:
+        if item.hashes_unseen:
             raise ValueError(
                 f"field {item.name!r}: ONNX has no operator for the hash of unseen categories; "
                 'fit it with unseen="rare"'

@@ -13,7 +13,6 @@ import numpy as np
 
 from splinefm._arrays import Array
 from splinefm._files import check_destination, replacing
-from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Single
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
@@ -227,9 +226,9 @@ def _free(name: str, taken: Collection[str]) -> str:
 def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInput]) -> dict[str, str]:
     loss = fitted.loss
     fields = []
-    for item in fitted.encoder.fields:
+    for f, item in enumerate(fitted.encoder.fields):
         parts = [_about(single, inputs[single.column]) for single in item.singles]
-        fields.append({"name": item.name, "kind": "Cross", "parts": parts} if isinstance(item, Cross) else parts[0])
+        fields.append({"name": item.name, "kind": "Cross", "parts": parts} if f in fitted.encoder.crosses else parts[0])
     return {
         "splinefm.model": repr(fitted.model),
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
