@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the simulation i
 
 import splinefm as sf
 from examples.hourly.server import Server
-from examples.hourly.traffic import KEY, LogReader, in_simulated_time, serve_hour, value_of
+from examples.hourly.traffic import KEY, NewRows, in_simulated_time, serve_hour, value_of
 from paper.ab.arms import make_rankers
 from paper.ab.simulation import make_log
 from paper.ab.world import World
@@ -98,7 +98,7 @@ def simulate(options: Options) -> dict[str, Any]:
     totals = {arm: np.zeros(2) for arm in ARMS}  # auctions, value
     errors: dict[str, list[float]] = {arm: [] for arm in ARMS}
     with Server(*arguments, events=options.folder / "server.log") as server:
-        reader, began = LogReader(options.folder / "log"), time.monotonic()
+        new, began = NewRows(options.folder / "log"), time.monotonic()
         for number in range(options.hours):
             hour = 24 * settings["log_days"] + number
             auctions = world.auctions(hour, settings["auctions_per_hour"])
@@ -107,7 +107,7 @@ def simulate(options: Options) -> dict[str, Any]:
                 auctions = auctions._replace(luck=np.ones_like(auctions.luck))
             served = serve_hour(server, hour, auctions, users)
             words = []
-            for arm, rows in reader.rows(served.impressions).items():
+            for arm, rows in new.by_arm(served.impressions).items():
                 word = update_arm(models[arm], rows, options.folder / "new" / arm / f"{hour:05}.parquet")
                 if not word.startswith("refused"):
                     server.ask("/v1/reload", {"arm": arm})

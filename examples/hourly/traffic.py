@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from examples.hourly.server import PATIENCE, Server
 from paper.ab.simulation import Served, find_shown, run_auctions
 from paper.ab.world import FIELDS, Auctions
+from splinefm.serve import training_rows
 
 KEY = "user_id"
 AUCTIONS_PER_REQUEST = 400
@@ -70,8 +70,11 @@ def request_id(hour: int, number: int) -> str:
     return f"h{hour:05}-{number:04}"
 
 
-class LogReader:
-    """Reads what is new in the log of a server: rows with predictions, and outcomes.
+class NewRows:
+    """The training rows that the log of a server has since the last time: rows whose outcomes have come.
+
+    Each outcome is in the rows of the hour in which it comes, however old its row is; if an hour has several of a row,
+    the last one counts.
 
     Parameters
     ----------
@@ -81,41 +84,25 @@ class LogReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._at: dict[Path, int] = {}
-        self._shown: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
+        self._since = 0.0
 
-    def rows(self, n_outcomes: int) -> dict[str, pa.Table]:
-        """Wait for so many outcomes, and return the training rows of each arm: those that were shown."""
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        outcomes: list[dict[str, Any]] = []
+    def by_arm(self, n_rows: int) -> dict[str, pa.Table]:
+        """Wait until the log has the given number of new rows with outcomes, and return those of each arm."""
+        until = time.time()  # later than all outcomes, since the server has acknowledged them
         end = time.monotonic() + PATIENCE
-        while len(outcomes) < n_outcomes:
-            for line in self._new_lines():
-                if "rows" in line:
-                    self._shown[line["id"]] = line["arms"], line["rows"]
-                elif "outcome" in line:
-                    outcomes.append(line)
-            if len(outcomes) < n_outcomes:
-                if time.monotonic() > end:
-                    raise RuntimeError(f"{n_outcomes - len(outcomes)} outcomes are missing in {self.folder}")
-                time.sleep(0.05)  # the server flushes a few times a second
-        for line in outcomes:
-            arms, rows = self._shown[line["id"]]
-            row = {name: value for name, value in rows[line["row"]].items() if name != KEY}
-            found[arms[line["row"]] if len(arms) > 1 else arms[0]].append(row | {"click": int(line["outcome"])})
-        self._shown.clear()
-        return {arm: pa.Table.from_pylist(rows) for arm, rows in sorted(found.items())}
-
-    def _new_lines(self) -> list[dict[str, Any]]:
-        lines = []
-        for path in sorted(self.folder.glob("*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._at.get(path, 0))
-                content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]  # the last line may not be complete yet
-            self._at[path] = self._at.get(path, 0) + len(whole)
-            lines += [json.loads(line) for line in whole.splitlines() if line.strip()]
-        return lines
+        while True:
+            rows = training_rows(self.folder, "click", outcomes_since=self._since, outcomes_until=until, details=True)
+            if len(rows) >= n_rows:
+                break
+            if time.monotonic() > end:
+                raise RuntimeError(f"{n_rows - len(rows)} rows with outcomes are missing in {self.folder}")
+            time.sleep(0.3)  # the server writes predictions a few times a second
+        self._since = until
+        if not len(rows):
+            return {}
+        columns = [name for name in rows.column_names if name != KEY and not name.startswith("_")]
+        arms = rows["_arm"].to_numpy()
+        return {arm: rows.filter(arms == arm).select(columns) for arm in np.unique(arms).tolist()}
 
 
 def in_simulated_time(log: Path, out: Path) -> Path:

@@ -56,6 +56,35 @@ def test_rows_and_outcomes_of_a_log_are_joined(tmp_path):
         training_rows(tmp_path / "plain")
 
 
+def test_an_interval_of_outcomes_has_late_ones_and_the_last_of_repeated_ones(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(feedback.time, "time", lambda: clock[0])
+    log = FeedbackLog(tmp_path, 0)
+
+    def at(seconds, write, *arguments):
+        clock[0] = seconds
+        write(*arguments)
+
+    def clicks(begin, end, **options):
+        options |= {"outcomes_since": begin, "outcomes_until": end}
+        found = training_rows(tmp_path, "click", **options)
+        return [] if not found.num_rows else [*zip(found["x"].to_pylist(), found["click"].to_pylist(), strict=True)]
+
+    at(100.0, log.scored, "r", ["a"], np.array([0.1, 0.2]), None, [{"x": 1.0}, {"x": float("nan")}])
+    at(200.0, log.outcome, "r", 0, 0.0)
+    at(300.0, log.outcome, "r", 0, 1.0)  # repeated
+    at(4000.0, log.scored, "s", ["a"], np.array([0.3]), None, [{"x": 3.0}])
+    at(4100.0, log.outcome, "s", 0, 1.0)
+    at(4200.0, log.outcome, "r", 0, 0.5)  # an hour late, and again
+    log.close()
+    assert clicks(0.0, 250.0) == [(1.0, 0.0)] and clicks(0.0, 1000.0) == [(1.0, 1.0)]
+    assert clicks(1000.0, 5000.0) == [(1.0, 0.5), (3.0, 1.0)] and clicks(1000.0, 5000.0, since=3700.0) == [(3.0, 1.0)]
+    assert clicks(5000.0, None) == [] and clicks(None, 250.0) == [(1.0, 0.0)]
+    assert training_rows(tmp_path, no_outcome="zero").num_rows == 3
+    with pytest.raises(ValueError, match="no interval of outcomes"):
+        clicks(0.0, 1.0, no_outcome="zero")
+
+
 def test_ids_are_known_to_all_workers_and_after_a_restart(tmp_path, monkeypatch):
     first, second = FeedbackLog(tmp_path, 0), FeedbackLog(tmp_path, 1)
     names = [f"request-{i}" for i in range(2000)]

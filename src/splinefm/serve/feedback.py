@@ -27,6 +27,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from splinefm._arrays import Array
+from splinefm.serve.bodies import LogHead, read_head
 from splinefm.serve.request_ids import RequestIds
 
 SUFFIX = ".jsonl"
@@ -271,24 +272,51 @@ def _encode(line: dict[str, Any]) -> bytes:
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     """All lines of a log, file by file; those that were cut off are skipped."""
     for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with path.open("rb") as file:
             for text in file:
-                try:
-                    line = json.loads(text)
-                except ValueError:
-                    continue
-                if isinstance(line, dict):
+                line = _decode(text)
+                if line is not None:
                     yield line
 
 
-def read_outcomes(folder: str | Path) -> dict[tuple[str, int], float]:
-    """The outcome of each row, by request id and number: the latest, whichever worker took it."""
+def _decode(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text.decode(errors="replace"))
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _read_heads(folder: str | Path, since: float) -> Iterator[tuple[LogHead, bytes]]:
+    """Lines from a time on, with what they begin with."""
+    first = time.strftime("%Y-%m-%dT%H", time.gmtime(max(since, 0.0)))
+    for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
+        if path.name < first:  # lines are in the file of their hour
+            continue
+        with path.open("rb") as file:
+            for text in file:
+                head = read_head(text) or _slow_head(text)
+                if head is not None and head.at >= since:
+                    yield head, text
+
+
+def _slow_head(text: bytes) -> LogHead | None:
+    """Read a line with NaN, which rows of Python may have; None if it was cut off."""
+    line = _decode(text)
+    if line is None or not {"at", "id"} <= line.keys():
+        return None
+    known = {name: line[name] for name in ("at", "id", "row", "outcome", "shadow") if name in line}
+    return LogHead(**known, rows=line.get("rows"), context=line.get("context"))
+
+
+def read_outcomes(folder: str | Path, since: float = 0.0, until: float = float("inf")) -> dict[tuple[str, int], float]:
+    """The outcome of each row, by request id and number: the latest of a time, whichever worker took it."""
     found: dict[tuple[str, int], tuple[float, float]] = {}
-    for line in read_log(folder):
-        if "outcome" in line:
-            key = line["id"], line["row"]
-            if key not in found or line["at"] >= found[key][0]:
-                found[key] = line["at"], line["outcome"]
+    for head, _ in _read_heads(folder, since):
+        if head.outcome is not None and head.at < until:
+            key = head.id, head.row
+            if key not in found or head.at >= found[key][0]:
+                found[key] = head.at, head.outcome
     return {key: outcome for key, (_, outcome) in found.items()}
 
 
@@ -301,6 +329,8 @@ def training_rows(
     item: str = "item",
     since: float = 0.0,
     until: float | None = None,
+    outcomes_since: float | None = None,
+    outcomes_until: float | None = None,
     details: bool = False,
 ) -> pa.Table:
     """Join the rows of a log with their outcomes: a table to train on.
@@ -322,6 +352,10 @@ def training_rows(
         The column of item ids, for rankings: their rows have the context, the item, and its `position` from 0.
     since, until : float
         When rows were answered, in seconds since 1970. With `no_outcome="zero"`, end early enough for late outcomes.
+    outcomes_since, outcomes_until : float
+        When outcomes came, in seconds since 1970, whenever their rows were answered: what is new for an update. A late
+        outcome is in the interval in which it came; the last one of an interval counts. Workers write predictions a
+        few times a second, so end an interval a second ago.
     details : bool
         Whether to add the columns `_at`, `_id`, `_row`, `_arm`, `_version` and `_prediction`.
 
@@ -345,11 +379,22 @@ def training_rows(
     """
     if not Path(log).is_dir():
         raise FileNotFoundError(f"no folder {str(log)!r}; splinefm serve --log writes it")
-    outcomes = read_outcomes(log)
+    has_interval = outcomes_since is not None or outcomes_until is not None
+    if has_interval and no_outcome == "zero":
+        raise ValueError('a row without an outcome is in no interval of outcomes; write no_outcome="skip"')
+    end = float("inf")
+    outcomes = read_outcomes(log, outcomes_since or 0.0, end if outcomes_until is None else outcomes_until)
+    known = {name for name, _ in outcomes}
     found: list[dict[str, Any]] = []
-    for line in read_log(log):
-        if "predictions" not in line or line.get("shadow") or not since <= line["at"] < (until or float("inf")):
+    for head, text in _read_heads(log, since):
+        if head.outcome is not None or head.shadow or head.at >= (end if until is None else until):
             continue
+        if head.rows is None and head.context is None:
+            raise ValueError("the log has no rows; start the server with --log-rows")
+        if no_outcome == "skip" and head.id not in known:
+            continue
+        line = _decode(text)
+        assert line is not None  # it has a head
         for i, row in enumerate(_logged_rows(line, item)):
             of_row = line["arms"][i] if len(line["arms"]) > 1 else line["arms"][0]
             outcome = outcomes.get((line["id"], i), 0.0 if no_outcome == "zero" else None)
@@ -366,6 +411,4 @@ def _logged_rows(line: dict[str, Any], item: str) -> list[dict[str, Any]]:
     """The rows of a line; a ranking has a row for each item."""
     if "items" in line and "context" in line:
         return [{**line["context"], item: name, "position": i} for i, name in enumerate(line["items"])]
-    if "rows" in line:
-        return list(line["rows"])
-    raise ValueError("the log has no rows; start the server with --log-rows")
+    return list(line["rows"])
