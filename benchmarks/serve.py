@@ -36,7 +36,7 @@ def start(folder: Path) -> tuple[Server, Server]:
     """Ours and theirs."""
     ports = free_port(), free_port()
     options = ["--port", str(ports[0]), "--workers", str(WORKERS), "--index", str(folder / "items.sfi")]
-    options += ["--max-wait", "30"]  # theirs refuses nobody, either
+    options += ["--max-wait", "30"]  # the other server refuses no request either
     ours = [sys.executable, "-m", "splinefm", "serve", str(folder / "model.sfm"), *options]
     theirs = [sys.executable, "-m", "uvicorn", "peers.fastapi_lightgbm:app", "--port", str(ports[1])]
     theirs += ["--workers", str(WORKERS), "--log-level", "error", "--no-access-log"]

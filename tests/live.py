@@ -47,7 +47,7 @@ class LiveServer:
         self._reader.start()
         try:
             self.port = int(re.search(r":(\d+)$", self.wait_for("listening")["url"])[1])
-        except BaseException:  # nobody else would end it
+        except BaseException:  # nothing else would end it
             self.process.kill()
             self.process.wait()
             raise

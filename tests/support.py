@@ -19,7 +19,7 @@ SANITIZED = os.environ.get("SPLINEFM_SANITIZED", "")
 
 
 def examples(number: int) -> settings:
-    """Draw so many examples in a thorough run, else a twentieth of them but at least four (or all, if fewer)."""
+    """Draw `number` examples in a thorough run, else a twentieth of them but at least four (or all, if fewer)."""
     return settings(max_examples=number if THOROUGH else min(number, max(4, number // 20)))
 
 

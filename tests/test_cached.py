@@ -43,7 +43,7 @@ def test_a_process_that_is_forked_while_a_thread_computes_can_compute_too():
     thread.start()
     begun.wait(30)
     child = os.fork()
-    if child == 0:  # with the lock of Python 3.11, nobody would ever release it here
+    if child == 0:  # with the lock of Python 3.11, no thread would ever release it here
         timer = threading.Timer(10, lambda: os._exit(1))
         timer.start()
         os._exit(0 if Slow().value == 7 else 2)

@@ -26,7 +26,7 @@ _UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}  # in milliseconds
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -87,7 +87,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for pid in every[1:]:  # a worker may be in the middle of a long answer that nobody reads
+        for pid in every[1:]:  # a worker may be in the middle of a long answer that is not read
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -186,7 +186,7 @@ class Served:
         assert len(self.names) == N_NUMERICAL + N_CATEGORICAL
 
     def bodies(self, n_rows: int, n: int = 50) -> list[bytes]:
-        """Requests of so many rows."""
+        """Requests of `n_rows` rows each."""
         every = [[self.rows[(i * n_rows + j) % len(self.rows)] for j in range(n_rows)] for i in range(n)]
         return [json.dumps({"rows": rows}).encode() for rows in every]
 

@@ -50,7 +50,7 @@ void bind_probe(nb::module_& module) {
                "For tests: a + b, a - b, a b, a / b, b[0] a, sqrt(a), abs(a), max(a, b) and the sum of a.");
     nb::class_<ProbeTeam>(module, "ProbeTeam", "For tests: a team of threads whose parts add up their numbers.")
         .def(nb::init<int, int>(), nb::arg("threads"), nb::arg("parts"))
-        .def("run", &ProbeTeam::run, nb::arg("jobs"), "So many jobs.")
+        .def("run", &ProbeTeam::run, nb::arg("jobs"), "Run this number of jobs.")
         .def("found", &ProbeTeam::found, "The sums, part by part.");
     module.def("probe_product", &probe_product, nb::arg("x"), nb::arg("y"),
                "For tests: a product inside kernels, where denormal numbers are zero.");

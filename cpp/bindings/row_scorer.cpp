@@ -149,7 +149,7 @@ private:
         if (link && n_outputs > 1) to_probabilities(out, n_outputs);
     }
 
-    // A free workspace: that of the last call, or a new one while another call is running.
+    // A free workspace: the one of the last call, or a new one while another call is running.
     class Borrowed {
     public:
         explicit Borrowed(ScorerOwner& owner) : owner(owner), workspace(owner.spare.exchange(nullptr)) {
@@ -174,7 +174,7 @@ private:
     }
 
     template <class RowSource> void read(const RowSource& source, Workspace& workspace, std::size_t i) {
-        const RowScorer& scorer = scorers.front();  // the features are those of every class
+        const RowScorer& scorer = scorers.front();  // all classes have the same features
         read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.row, workspace.terms[i]);
     }
 

@@ -73,7 +73,7 @@ template <class Items> std::int64_t search(const Items& items, Visit visit, cons
         scores[i] = best.scores[work.order[static_cast<std::size_t>(i)]];
     }
     if (n < k || best.spilled != scores[n - 1]) return n;
-    // Some items as good as the last were left out: those with the lowest numbers come first.
+    // Some items tied with the last were left out: those with the lowest numbers come first.
     const float last = scores[n - 1];
     std::int64_t* const tied = room(work.tied, items.n_rows);
     loops.ties(items, visit, request, constant, only, last, tied, products);

@@ -22,7 +22,7 @@ struct Best {
 // Nothing found yet, of k rows that are asked for.
 Best nothing_found(float* scores, std::int64_t* rows, float* scratch, std::int64_t k, std::int64_t capacity);
 
-// Keep the k best rows and those that are as good as the last of them. Call it where denormal numbers are zero.
+// Keep the k best rows and all rows that are tied with the last of them. Call it where denormal numbers are zero.
 void compact(Best& best) noexcept;
 
 }  // namespace splinefm

@@ -71,7 +71,7 @@ private:
         return true;
     }
 
-    // The column of the key at `place` of an object; most often it is that of the object before.
+    // The column of the key at `place` of an object; most often it is the same as in the object before.
     bool key(std::size_t place, std::int64_t& column) {
         skip_spaces();
         const char* const first = p;

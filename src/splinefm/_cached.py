@@ -11,7 +11,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property:  # the name of what it stands for
-        """The cached property of Python 3.12: that of 3.11 holds a lock while it computes.
+        """The cached property of Python 3.12; in 3.11 it holds a lock while it computes.
 
         A process that is forked while another thread holds the lock would wait for it forever. Two threads may compute
         a value at the same time, and then one of the two equal values is kept.

@@ -27,7 +27,7 @@ MAX_TEXT_BYTES = 1 << 28
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file to read it; anything else raises an error that says what it is.
 
-    The type is that of the file that was opened, so that nothing can take its place in between.
+    The type is read from the opened file, so that no other file can take its place in between.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def open_regular(path: Path) -> BinaryIO:
     Traceback (most recent call last):
     OSError: '/dev/null' is a device, not a regular file; copy its content to a file, and pass the path of that
     """
-    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(descriptor).st_mode
@@ -75,7 +75,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 # Files and folders that are replaced in one step: after an error or a crash, there is the old one or the new one.
 #
 # Whatever is written goes to a temporary file beside its target, which takes the target's name once all of it is on
-# disk. A process that is killed leaves the temporary file; whoever writes the same target next removes it. Such a
+# disk. A process that is killed leaves the temporary file; the next write of the same target removes it. Such a
 # file is told from one that another process is writing by a lock, which the system releases when a process ends.
 
 try:
@@ -94,7 +94,7 @@ _ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change the permissions"),
 }
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
-# What is about to take the name of a target, while somebody wants to know.
+# What is about to take the name of a target, while a recorder is active.
 _notes: list[tuple[Path, os.stat_result]] | None = None
 
 
@@ -318,7 +318,7 @@ def _created_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield a new file beside the target and its path; it is locked until the end."""
     remove_abandoned(target.parent, _beside(target))
     path, raw = _create(target)
-    while not _lock(raw, path):  # somebody took it for abandoned before it was locked
+    while not _lock(raw, path):  # another process took it for abandoned before it was locked
         raw.close()
         path, raw = _create(target)
     # The lock lasts until the copy of the descriptor is closed, too: the file has its new name then.
@@ -345,7 +345,7 @@ def _lock(raw: _File, path: Path) -> bool:
     """Lock a file that was just created; returns whether it is still there."""
     if not _HAS_LOCKS:
         return True
-    with suppress(OSError):  # file systems without locks; nobody takes their files for abandoned
+    with suppress(OSError):  # file systems without locks, whose files are never taken for abandoned
         fcntl.flock(raw, fcntl.LOCK_EX)
     try:
         return os.path.samestat(os.fstat(raw.fileno()), path.lstat())
@@ -406,7 +406,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _rename_twice(temporary: Path, target: Path, old: Path) -> None:
-    held = hold(target)  # nobody must take it for abandoned in between
+    held = hold(target)  # no other process may take it for abandoned in between
     try:
         target.rename(old)
         try:

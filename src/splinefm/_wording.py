@@ -116,7 +116,7 @@ def as_field(kind: str, name: str, settings: str = "") -> str:
 
 
 def other_losses() -> str:
-    """What to minimize where the target is not that of a classifier.
+    """What to minimize where the target has no classes.
 
     Examples
     --------

@@ -71,7 +71,7 @@ class Sharded(Kind):
 class Checkpoints(Kind):
     """Checkpoints of training on several processes, of which a file is changed; their metadata are a pickle.
 
-    What is crafted is the state alone, with right checksums: whoever can craft a pickle can run code, as
+    What is crafted is the state alone, with right checksums: an attacker who can craft a pickle can run code, as
     docs/machines.md says.
     """
 

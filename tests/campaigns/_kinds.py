@@ -60,7 +60,7 @@ class Kind:
         raise NotImplementedError
 
     def check_same(self, loaded: Any, exact: Any) -> None:
-        """Raise unless a damaged file is as good as the whole one."""
+        """Raise unless a damaged file gives the results of the whole one."""
         raise AssertionError("a damaged file was loaded")
 
     def use(self, loaded: Any, rng: Rng) -> None:

@@ -1,7 +1,7 @@
 """Files: damaged and crafted files of every kind are refused with a clear error, or load and can be used.
 
 Damaged: what a disk or a network spoils. Every byte of our files is under a checksum, so that a damaged one is refused,
-or has the scores of the whole one (a scorer file has zeros between its sections, which nobody reads). Schemas are
+or has the scores of the whole one (a scorer file has zeros between its sections, which are not read). Schemas are
 texts that people write, without checksums.
 Crafted: checksums are right and contents are hostile. Such a file is refused, or is another good file: then it is used
 (scored, ranked, explained, saved), and that gives results or clear errors.

@@ -35,7 +35,7 @@ def test_identifiers_are_copied_as_they_stand(run, model, data):
 
 
 def test_standard_input_and_output(run, model, table, fitted, write, tmp_path):
-    # Columns in another order, a column that nobody needs, a byte order mark and an empty line.
+    # Columns in another order, a column that is not needed, a byte order mark and an empty line.
     csv = write(table.select(["click", "city", "id", "price"]), tmp_path / "data.csv").read_bytes()
     out = run("predict", model, "-", "--out", "-", "--quiet", stdin=b"\xef\xbb\xbf\n" + csv)
     assert not out.stderr

@@ -258,7 +258,7 @@ def test_positions_of_other_files_and_epochs(rows, folders):
     ):
         with pytest.raises(ValueError, match=message):
             plan_shares(rows, 2, **given_to, position=position)
-    with pytest.raises(ValueError, match="the files are not those of the checkpoint"):
+    with pytest.raises(ValueError, match="the files differ from the files of the checkpoint"):
         plan_shares(open_rows(folders([[20, 30, 8]])), 2, seed=0, epoch=1, position=position)
     with pytest.raises(ValueError, match="the same on all processes"):
         Position.merge([position, replace(position, epoch=3)])

@@ -54,7 +54,7 @@ def test_short_names_with_the_same_hash_are_told_apart_by_their_size():
 def test_names_that_are_alike_are_spread_over_the_table(form):
     """Few steps to a free slot: by a hash whose low bits depend on some of the letters alone it would be dozens."""
     offsets, text = text_buffers(pa.array([form % i for i in range(0, 8000, 2)], pa.large_string()))
-    taken = np.zeros(8192, bool)  # as in a StringTable of so many names
+    taken = np.zeros(8192, bool)  # as in a StringTable of that many names
     for slot in (probe_hash(offsets, text) % 8192).tolist():
         while taken[slot]:
             slot = (slot + 1) % 8192

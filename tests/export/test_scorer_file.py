@@ -457,7 +457,7 @@ class TestHostileFiles:
             scorer = CScorer(bytes(whole))
         except CallError as error:
             assert error.code == ERROR_FILE
-        else:  # in the zeros between sections, which nobody reads
+        else:  # in the zeros between sections, which are not read
             with scorer:
                 same(scorer.score([GOOD]), CScorer(plain_file).score([GOOD]))
 

@@ -529,7 +529,7 @@ def test_text_is_no_number_whatever_it_says():
 
 
 class TestWrongParameters:
-    """What is not a parameter is named with the way out, not with a class that nobody has heard of."""
+    """What is not a parameter is named with the way out, not with an internal class."""
 
     @pytest.mark.parametrize(
         ("given", "message"),

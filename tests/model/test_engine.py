@@ -176,7 +176,7 @@ def test_a_scorer_scores_batch_after_batch(model, k):
 
 def test_batches_with_much_work_are_divided_among_threads():
     layout = make_slots("sum").layout
-    width = layout.n_units + layout.n_weights  # at most so many vectors per row
+    width = layout.n_units + layout.n_weights  # upper bound of the vectors per row
     for batch_size in (20, 32, 64, 128, 1000):
         small, large = (workspace.make_sizes(sf.FwFM(k, third=k), layout, batch_size) for k in (8, 4096))
         assert large.shard < batch_size and large.shard % large.tile == 0 and large.shard % 16 == 0

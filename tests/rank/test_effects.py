@@ -208,7 +208,7 @@ class TestTables:
 
 
 def wide_split(model, n_fields, n_rows):
-    """Half of the fields are the items'; each has a table of so many rows."""
+    """Half of the fields are the items'; each has a table of that size."""
     small, large = (
         SlotLayout(tuple(FieldLayout(f"c{i}", n, (1,), (0,)) for i in range(n_fields))) for n in (1, n_rows)
     )

@@ -197,7 +197,7 @@ def test_scores_are_those_of_dicts_and_of_tables(mixed, form, tmp_path):
     read = read_rows(body, 100, serving)
     assert isinstance(read, BodyRows)
     found = serving.score(read, "r")
-    assert "dicts" not in vars(read)  # nobody has asked for them
+    assert "dicts" not in vars(read)  # not made before they are asked for
     assert found.scores.tobytes() == serving.score(ListedRows(rows), "r").scores.tobytes()
     assert found.scores.tobytes() == mixed.scores(as_columns(rows), watch=False).astype(np.float32).tobytes()
     some = [7, 0, 7, 39]

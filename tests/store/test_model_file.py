@@ -446,7 +446,7 @@ def entry(**changes):
 
 
 class TestHostileHeaders:
-    """The checksum of the header is right in all of these: a checksum keeps nobody out."""
+    """The checksum of the header is right in all of these: a checksum does not stop an attacker."""
 
     @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 17 << 20])
     def test_a_huge_length_is_not_believed(self, path, length):

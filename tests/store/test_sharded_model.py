@@ -348,7 +348,7 @@ def first_part(**changes):
     [
         ({"format": lambda _: 2}, r"format 2 and was written by splinefm .* upgrade splinefm"),
         ({"format": lambda _: "1"}, "its format is '1'"),
-        ({"kind": lambda _: "other"}, "is not that of a sharded model"),
+        ({"kind": lambda _: "other"}, "does not describe a sharded model"),
         ({"features": lambda n: n + 1}, "the parts have 50 of 51 features"),
         ({"features": lambda n: -1}, "sizes are invalid"),
         ({"width": lambda n: n + 1}, r"factors has the shape \(50, 6\) instead of \(50, 5\)"),

@@ -71,7 +71,7 @@ def test_addresses_of_databases(tmp_path):
 
 
 class TestConnections:
-    """Python 3.13 warns of connections to SQLite that nobody closed."""
+    """Python 3.13 warns of connections to SQLite that were not closed."""
 
     @pytest.fixture
     def opened(self, monkeypatch):
@@ -223,7 +223,7 @@ class TestStartingPoint:
 
 class TestOthersAtWork:
     def begin_trial(self, storage, **process):
-        """A trial that runs, by somebody."""
+        """A running trial of another process."""
         study = open_study(storage)
         trial = study.ask()
         if process:

@@ -157,7 +157,7 @@ class TestSeries:
 
     def test_a_state_of_another_optimizer_is_told(self, fitted):
         learner = sf.Learner(fitted, TRAINING)
-        with pytest.raises(ValueError, match="the state is that of adamw, and the optimizer is adagrad"):
+        with pytest.raises(ValueError, match="the state belongs to adamw, and the optimizer is adagrad"):
             sf.Learner(fitted, replace(TRAINING, optimizer="adagrad"), learner.state())
 
 

@@ -133,14 +133,14 @@ class FieldPath:
 
 
 def _refined(breaks: FloatArray, least: int) -> FloatArray:
-    """Breaks with points between them, so that there are at least so many parts."""
+    """Breaks with points between them, so that there are at least `least` parts."""
     parts = -(-least // (len(breaks) - 1))
     inner = breaks[:-1, None] + np.diff(breaks)[:, None] * np.arange(parts) / parts
     return np.append(inner.ravel(), breaks[-1])
 
 
 def _parts_for(error: float, third: FloatArray, least: int) -> int:
-    """So many equal parts of [0, 1] that quadratics miss functions with such third derivatives by at most `error`."""
+    """Number of equal parts of [0, 1] where quadratics are within `error` of functions with these derivatives."""
     return min(max(least, int(np.cbrt(third.max() / error) / 4.9) + 1), _MAX_CELLS)
 
 

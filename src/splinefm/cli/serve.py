@@ -184,7 +184,7 @@ def check_server(settings: ServiceSettings, host: str | None) -> None:
 
 
 def run_server(settings: ServiceSettings, **options: object) -> None:
-    """Run until SIGTERM or SIGINT; the options are those of `ServerOptions`."""
+    """Run until SIGTERM or SIGINT; for the options see `ServerOptions`."""
     host = None if options["socket"] is not None else str(options["host"])
     check_server(settings, host)
     from splinefm.serve.server import ServerOptions, serve

@@ -96,7 +96,7 @@ class DistributedFit:
         if training.optimizer != Training.optimizer:
             raise ValueError(
                 f"optimizer {training.optimizer!r} is for one machine; on several processes, small tables have AdamW, "
-                "and --table-optimizer chooses that of large ones"
+                "and --table-optimizer chooses the optimizer of large ones"
             )
         if self.class_weight is not None and not self.loss.max_classes:
             raise ValueError(
@@ -203,7 +203,7 @@ def _with_weights(loss: Loss, request: DistributedFit, rows: ParquetRows, proces
 
 
 def open_checkpoints(settings: JobSettings, processes: Processes) -> Checkpoints:
-    """The folder of checkpoints; those of another run are not overwritten."""
+    """The folder of checkpoints; checkpoints of another run are not overwritten."""
     checkpoints = Checkpoints(settings.folder, processes)
     last = checkpoints.last()
     with processes.fail_together():

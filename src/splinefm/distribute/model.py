@@ -171,7 +171,7 @@ class ParallelModel:
         self.parallel = shard(module, self.plan, processes)
         self.formula: Formula = self.parallel.module.formula
         self.penalties = np.zeros((4, sum(map(len, groups))))
-        """Those of all groups: L2 of vectors, of coordinates for products of three, of linear weights; smoothness."""
+        """The penalties of all groups: L2 of vectors, of coordinates of triples, of linear weights; smoothness."""
         self.formula.l2 = self.formula.l2.to(processes.device)
         weights = {name.split(".")[-2]: p for name, p in self.parallel.named_parameters() if name.startswith("bags.")}
         self.small = {table.name: weights[table.name] for table in self.tables if table.small}
@@ -293,8 +293,8 @@ class Averages:
     def __init__(self, model: ParallelModel, steps_per_epoch: int) -> None:
         self.decay = min(math.exp(-2.0 / steps_per_epoch), 0.9999)
         self.every = max(1, steps_per_epoch // TIMES)
-        self.number = 0
-        """The step of the last update."""
+        self.n_steps = 0
+        """Steps before the last update."""
         tables = {name: values for name, values in model.parallel.state_dict().items() if name.startswith("bags.")}
         self.tensors = {f"average.{name}": _copy(values) for name, values in tables.items()}
         """The averages, as tensors that checkpoints read in place."""
@@ -302,23 +302,23 @@ class Averages:
             pair for name, values in tables.items() for pair in _pairs(values, self.tensors[f"average.{name}"])
         ]
 
-    def after_step(self, number: int) -> None:
+    def after_step(self, n_steps: int) -> None:
         """Update the averages if it is time, given the number of steps so far."""
-        if number - self.number >= self.every:
-            self.update(number)
+        if n_steps - self.n_steps >= self.every:
+            self.update(n_steps)
 
-    def update(self, number: int) -> None:
+    def update(self, n_steps: int) -> None:
         """Let the averages follow the tables for the steps since the last update."""
-        share = 1.0 - self.decay ** (number - self.number)
-        self.number = number
+        share = 1.0 - self.decay ** (n_steps - self.n_steps)
+        self.n_steps = n_steps
         if share:
             for values, average in self._pieces():
                 average.lerp_(values, share)
 
     @contextmanager
-    def in_place(self, number: int) -> Iterator[None]:
+    def in_place(self, n_steps: int) -> Iterator[None]:
         """The model with its averages, after some number of steps."""
-        self.update(number)
+        self.update(n_steps)
         self.swap()
         yield
         self.swap()
@@ -370,7 +370,7 @@ def adapt_penalties(model: ParallelModel, dispersion: float) -> None:
 
 
 def first_penalties(model: ParallelModel) -> None:
-    """Set the penalties of the first epoch: those of the groups."""
+    """Set the penalties of the first epoch, as the groups have them."""
     set_penalties(model, penalties_of([group for parts in model.groups for group in parts]))
 
 

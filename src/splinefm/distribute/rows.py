@@ -446,7 +446,7 @@ def plan_shares(
 def _check_position(rows: ParquetRows, seed: int, epoch: int, position: Position) -> None:
     if position.fingerprint != rows.fingerprint:
         raise ValueError(
-            "the files are not those of the checkpoint: names, contents or columns differ; "
+            "the files differ from the files of the checkpoint in names, contents or columns; "
             "resume with the same files, or start a new run"
         )
     if (position.seed, position.epoch) != (seed, epoch):

@@ -89,7 +89,7 @@ class Job:
     minutes: float  # time between two checkpoints
     progress: Progress  # silent on all processes but the first
     run: Run = "first"  # the name of the run in the history
-    constant: float | None = None  # the learning rate; that of the schedule by default
+    constant: float | None = None  # the learning rate, in place of the schedule
     after_step: Callable[[int], None] | None = None  # called with the number of steps after each of them
     facts: dict[str, str] = field(default_factory=dict)  # settings that must be the same if a run continues
     # Use TorchRec's pipeline: on GPUs, where it hides the time that features take between processes.
@@ -248,7 +248,7 @@ class Job:
         everyone = self.processes.gather_json(position.to_dict())
         state.position = Position.merge([Position.from_dict(description) for description in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
-        averaged = 0 if self.averages is None else self.averages.number
+        averaged = 0 if self.averages is None else self.averages.n_steps
         numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
         kept = {**state.to_dict(), **numbers, "facts": self.facts}
         self.checkpoints.save("step", state.step, self._checkpoint_tensors(), kept)
@@ -278,5 +278,5 @@ class Job:
         self.checkpoints.load("step", number, self._checkpoint_tensors())
         self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged", 0)
         if self.averages is not None:
-            self.averages.number = averaged
+            self.averages.n_steps = averaged
         return RunState.from_dict(kept)

@@ -294,7 +294,7 @@ def _take_over(model: ParallelModel, old: OldModel, seed: int) -> None:
 
 
 def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
-    """As those of a `Learner`."""
+    """As in a `Learner`."""
     if not head.history:
         first_penalties(model)
         return

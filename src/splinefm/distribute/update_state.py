@@ -101,7 +101,7 @@ def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> Optimiz
     entries = tuple(map(Entry.from_dict, about["files"]))
     if about["optimizer"] != optimizer:
         raise ModelFileError(
-            f"the state is that of {str(about['optimizer'])[:20]}, and the optimizer of large tables is {optimizer}; "
+            f"the state belongs to {str(about['optimizer'])[:20]}, and the optimizer of large tables is {optimizer}; "
             f"continue with --table-optimizer {str(about['optimizer'])[:20]}, or remove the folder"
         )
     return OptimizerState(folder, optimizer, number, penalties, entries)

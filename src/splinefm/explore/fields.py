@@ -353,7 +353,7 @@ def _window(window: PolynomialWindow, buffers: Buffers, name: str) -> dict[str, 
 
 
 def _names(plan: NamesPlan, members: IndexArray) -> dict[str, Any]:
-    """Features are counted from that of the field."""
+    """Features are counted from the first feature of the field."""
     item = plan.item
     names = [] if item.vocabulary is None else item.vocabulary.names.take(members).to_pylist()
     return {

@@ -181,7 +181,7 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
 
 
 def describe_formula(fitted: Fitted, features: IndexArray, buffers: Buffers) -> dict[str, Any]:
-    """What scores are made of; parameters are those of some features.
+    """What scores are made of, with the parameters of some features.
 
     Pairs of units add p_u[columns(e)]' M_fe p_v[columns(f)], and products of three to `order` units are added
     coordinate by coordinate, for the coordinates in `product`, times `product_weight`.

@@ -195,7 +195,7 @@ class SearchResult:
 
     @property
     def best(self) -> Setting:
-        """The setting that is best alone: that of the first member."""
+        """The best single setting, which the first member has."""
         return self.parts[0] if self.parts else self.setting
 
     def of_sample(self) -> TrainingResult:

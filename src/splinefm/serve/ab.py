@@ -74,7 +74,7 @@ class ArmFigures:
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean outcome of an arm minus that of the first arm.
+    """Difference of the mean outcomes of an arm and the first arm.
 
     Parameters
     ----------

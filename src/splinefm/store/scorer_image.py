@@ -1,6 +1,6 @@
 """The flat image of a scorer file, which the C library maps into memory: a header, a table of sections, sections.
 
-The layout is that of `cpp/c/image.hpp`. Every section has a checksum.
+`cpp/c/image.hpp` describes the layout. Every section has a checksum.
 """
 
 from __future__ import annotations

@@ -430,7 +430,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
     except Damaged as error:
         raise Damaged(f"its {MANIFEST} is damaged or truncated") from error
     if not isinstance(content, dict) or content.get("kind") != KIND or "format" not in content:
-        raise ModelFileError(f"its {MANIFEST} is not that of a sharded model")
+        raise ModelFileError(f"its {MANIFEST} does not describe a sharded model")
     return content
 
 

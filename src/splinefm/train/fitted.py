@@ -84,7 +84,7 @@ class Fitted:
 
     @property
     def has_sample(self) -> bool:
-        """Whether the parameters are those of a sample of the rows, since the user stopped the fit that early."""
+        """Whether the parameters were trained on a sample of the rows, because the user stopped the fit that early."""
         return any(epoch.run in SAMPLED for epoch in self.history)
 
     @property

@@ -88,12 +88,12 @@ class EpochSelector:
     """Compares epochs by the losses of the validation rows.
 
     Where a few rows have most of the loss, the best epoch may be an early one by chance. A later epoch with a loss that
-    is larger by less than TIE standard errors is as good: it has seen the rows more often, at a lower learning rate.
+    is larger by less than TIE standard errors is tied: it has seen the rows more often, at a lower learning rate.
 
     Attributes
     ----------
     last_tied_epoch : int
-        The last epoch that is as good as the best one, counted from 1.
+        The last epoch that is tied with the best one, counted from 1.
     """
 
     def __init__(self, validation: Chunk | None) -> None:

@@ -108,7 +108,7 @@ class TrainingResult(NamedTuple):
     evidence: Evidence | None = None
 
     def stopped_in_refit(self, stop: StopReason) -> TrainingResult:
-        """Return this result as that of a fit whose run on all rows was stopped."""
+        """Return this result, marked as a fit whose run on all rows was stopped."""
         return self._replace(stop=stop, kept=f"the model of the {RUNS[self.history[-1].run]} is kept")
 
 

@@ -286,7 +286,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_keys(slots: Slots) -> Keys:
-    """Return a number for each row, the same one for rows with the same slots (and, as good as never, for others)."""
+    """Return a number for each row, the same for the same slots, different for others up to rare collisions."""
     return _hashed(slots.start, slots.weight)
 
 

@@ -17,7 +17,7 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 class Moments(NamedTuple):
-    """Total weight, weighted mean, and weighted sum of squares around it; those of parts can be merged.
+    """Total weight, weighted mean, and weighted sum of squares around it; parts can be merged.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class Moments(NamedTuple):
 
     @staticmethod
     def of(y: FloatArray, weight: FloatArray) -> Moments:
-        """Return those of some rows."""
+        """Return the moments of some rows."""
         total = float(weight.sum())
         if not total > 0.0:
             return Moments()
@@ -39,7 +39,7 @@ class Moments(NamedTuple):
         return Moments(total, mean, weighted_sum(weight, (y - mean) ** 2))
 
     def merge(self, other: Moments) -> Moments:
-        """Return those of the rows of both."""
+        """Return the moments of the rows of both."""
         if not other.weight > 0.0:
             return self
         gap, share = other.mean - self.mean, other.weight / (self.weight + other.weight)

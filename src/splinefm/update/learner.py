@@ -120,7 +120,7 @@ class Learner:
     fitted : Fitted
         The model to start from; it is not modified.
     training : Training, optional
-        Penalties, optimizer, batch size, seed and engine; those of the fit by default, on the CPU engine. Updates use
+        Penalties, optimizer, batch size, seed and engine; as in the fit by default, on the CPU engine. Updates use
         a tenth of its learning rate.
     state : LearnerState, optional
         Where an earlier learner of this model stopped: its `state()`. `Learner.load` finds it next to a model file.
@@ -188,7 +188,7 @@ class Learner:
         training : Training, optional
             As for `Learner`, with the optimizer of the fit.
         threads : int, optional
-            Number of threads, instead of that of `training`.
+            Number of threads, in place of `training.threads`.
 
         Raises
         ------
@@ -309,7 +309,7 @@ class Learner:
     def _continue(self, state: LearnerState) -> None:
         if state.optimizer != self.engine.optimizer.name:
             raise ValueError(
-                f"the state is that of {state.optimizer}, and the optimizer is {self.engine.optimizer.name}; "
+                f"the state belongs to {state.optimizer}, and the optimizer is {self.engine.optimizer.name}; "
                 "continue with the same optimizer, or without a state"
             )
         self.engine.restore(state.moments, state.n_steps)

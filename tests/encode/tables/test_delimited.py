@@ -89,7 +89,7 @@ def test_a_separator_is_one_character(sep, tmp_path):
         sf.open_table(write(tmp_path, "a;b\n"), sep=sep)
 
 
-def test_an_open_table_takes_the_types_of_whoever_reads_it(tmp_path):
+def test_an_open_table_takes_the_types_of_its_reader(tmp_path):
     table = sf.open_table(write(tmp_path, "zip;n;m\n007;1;1\n"), types={"m": pa.large_string()}, sep=";")
     again = sf.open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
     assert content(again) == {"zip": ["007"], "n": [1.0], "m": ["1"]}
@@ -97,7 +97,7 @@ def test_an_open_table_takes_the_types_of_whoever_reads_it(tmp_path):
     assert content(table)["zip"] == [7]
 
 
-def test_a_stream_takes_the_types_of_whoever_reads_it_and_is_read_once():
+def test_a_stream_takes_the_types_of_its_reader_and_is_read_once():
     table = from_csv_stream(io.BytesIO(b"zip;n;m\n007;1;x\n"), "it", None, None)
     assert table.schema.types == [pa.int64(), pa.int64(), pa.string()]
     again = sf.open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})

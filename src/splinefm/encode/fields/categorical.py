@@ -482,7 +482,7 @@ class MultiValued(CategoryField):
         return self.reduction != "mean"
 
     def check_fitted(self, n_features: int) -> None:
-        """Raise where the length of lists is not known, or larger than that of any sensible model."""
+        """Raise where the length of lists is not known, or implausibly large."""
         if not 0 < (self.max_length or 0) <= MAX_LENGTH:
             raise ValueError(f"max_length of {self.name!r} is {self.max_length}")
 

@@ -27,7 +27,7 @@ _COMPRESSIONS = (".gz", ".bz2", ".zst")
 _PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
 # Text that takes more bytes per value has a dictionary that is large beside its rows.
 _CODED_BYTES = 6
-# Row groups are read together until they have so many rows: each piece opens its file again.
+# Row groups are read together until they have this many rows: each piece opens its file again.
 _PIECE_ROWS = 65_536
 
 

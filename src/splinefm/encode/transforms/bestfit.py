@@ -449,7 +449,7 @@ def ppf(name: str, params: Sequence[float], u: npt.ArrayLike) -> Float:
 
 # The minimum of a function of a few numbers, without derivatives.
 #
-# The steps are those of SciPy's `minimize(method="Nelder-Mead")`. They are written down here because importing
+# The steps are the same as in SciPy's `minimize(method="Nelder-Mead")`. They are written down here because importing
 # `scipy.optimize` takes a quarter of a second of every new process, and the fit of a column takes milliseconds.
 
 

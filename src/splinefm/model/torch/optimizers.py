@@ -150,18 +150,18 @@ def update(
     moments: OptimizerMoments,
     gradient: Tensor,
     optimizer: Optimizer,
-    number: int,
+    n_steps: int,
     rate: float,
     active: Tensor | None = None,
     missed: Tensor | None = None,
 ) -> None:
-    """Take step `number` in place on the rows `active` of some values, whose gradient is given; on all without them.
+    """Update the rows `active` of some values (default: all) in place, given their gradient and the number of steps.
 
     Only values of features, which have `active`, decay. `missed` says how many steps each of them was inactive before.
     """
     where = slice(None) if active is None else active
     before = values[where]
-    change = _change(moments, gradient, optimizer, number, where)
+    change = _change(moments, gradient, optimizer, n_steps, where)
     decay = 0.0 if active is None else optimizer.weight_decay
     after = before - rate * (decay * before + change)
     values[where] = after
@@ -174,7 +174,7 @@ def update(
 
 
 def _change(
-    moments: OptimizerMoments, gradient: Tensor, optimizer: Optimizer, number: int, where: Tensor | slice
+    moments: OptimizerMoments, gradient: Tensor, optimizer: Optimizer, n_steps: int, where: Tensor | slice
 ) -> Tensor:
     v = moments.v[where]
     if moments.m is None:
@@ -185,7 +185,7 @@ def _change(
     m = m + (1.0 - optimizer.beta1) * (gradient - m)
     v = v + (1.0 - optimizer.beta2) * (gradient.square() - v)
     moments.m[where], moments.v[where] = m, v
-    correct = 1.0 / (1.0 - optimizer.beta1**number), 1.0 / math.sqrt(1.0 - optimizer.beta2**number)
+    correct = 1.0 / (1.0 - optimizer.beta1**n_steps), 1.0 / math.sqrt(1.0 - optimizer.beta2**n_steps)
     return correct[0] * m / (correct[1] * v.sqrt() + optimizer.eps)
 
 
