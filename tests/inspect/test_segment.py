@@ -554,6 +554,8 @@ def test_dates_of_a_segment_may_be_iso_dates(format):
     np.testing.assert_array_equal(fitted.segment({"day": "2012-03-04"}, along="x")([0.5, 1.5]), expected)
     found = [parse_segments(fitted, ["x"], [f"day={text}"]).rows for text in ("2012-03-04", written)]
     assert found[0] == found[1] == [{"day": written}]
+    (of_field,) = parse_segments(fitted, ["x"], ["day.weekday=2012-03-04"]).rows
+    assert of_field == {"day.weekday": 6.0}  # a field takes its part of the date, Sunday
     with pytest.raises(ValueError, match="2012-02-30"):
         parse_segments(fitted, ["x"], ["day=2012-02-30"])
 

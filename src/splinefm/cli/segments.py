@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema, Single, Sources
-from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.inspect.values import LIST_SEPARATOR, Value, category_counts, no_category, value_text, vocabulary_names
 from splinefm.train.fitted import Fitted
@@ -99,19 +98,18 @@ def _read(text: str, sources: Sources, remarks: list[str]) -> tuple[str, Value]:
         on_column = [item for item in sources.fields.values() if item.column == name]
         if name in sources.fields or on_column:
             item = sources.fields[name] if name in sources.fields else on_column[0]
-            return name, _value(text, item, "=".join(parts[cut:]), remarks)
+            return name, _value(text, item, "=".join(parts[cut:]), remarks, is_column=name != item.name)
     raise ValueError(f"--segment {text}: {unknown_field(parts[0], sources)}")
 
 
-def _value(option: str, item: Single, text: str, remarks: list[str]) -> Value:
+def _value(option: str, item: Single, text: str, remarks: list[str], is_column: bool) -> Value:
     if not text:
         if item.missing == "error":
             raise ValueError(f"--segment {option}: {item.name!r} cannot be missing in this model; give a value")
         return None
     if isinstance(item, Numerical):
-        return (
-            _date(option, item, text) if item.part is not None and not _is_number(text) else _number(option, item, text)
-        )
+        is_date = item.part is not None and not _is_number(text)
+        return _date(option, item, text, is_column) if is_date else _number(option, item, text)
     if isinstance(item, Categorical):
         return _category(option, item, text, remarks)
     elements = [part.strip() for part in text.split(item.separator or LIST_SEPARATOR) if part.strip()]
@@ -134,14 +132,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _date(option: str, item: Numerical, text: str) -> Value:
+def _date(option: str, item: Numerical, text: str, is_column: bool) -> Value:
     """The date itself if it is the value of a column, otherwise the part of the date that is the field."""
-    text = as_written(text, item.format, item.zone)
+    text = item.as_written(text)
     try:
         number = replace(item, text="error").read(pa.array([text]))[0]
     except ValueError as error:
         raise ValueError(f"--segment {option}: {error}") from error
-    is_column = option.startswith(f"{item.column}=") and item.name != item.column
     return text if is_column else float(number)
 
 
