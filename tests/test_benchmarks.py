@@ -1,7 +1,10 @@
-"""Results of benchmarks: what `--save` writes, and that the README shows it."""
+"""Results of benchmarks: what `--save` writes, and that the README shows it; clients in Python."""
 
 import json
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,34 @@ def test_results_say_what_they_were_measured_on(path):
     result = json.loads(path.read_text())
     assert result["benchmark"] == path.stem and path.stem in [*SCRIPTS, *GROUPS]
     assert {"date", "commit", "machine", "versions", "quick", "figures", "ratios"} <= result.keys()
+
+
+def test_clients_in_python_count_answers_and_failures(tmp_path):
+    pytest.importorskip("httptools")
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            seen.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(503 if "é" in seen[-1][1] else 200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "requests.json").write_text(json.dumps({"path": "/v1/score", "bodies": ['{"a": 1}', '{"a": "é"}']}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [sys.executable, "-m", "peers.load", str(server.server_port), "0.5", "2"]
+        command.append(str(tmp_path / "requests.json"))
+        text = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True, timeout=60).stdout
+        server.shutdown()
+    found = json.loads(text)
+    assert found["n"] == len(seen) > 1 and {path for path, _ in seen} == {"/v1/score"}
+    assert found["failed"] == sum("é" in body for _, body in seen) > 0
+    assert 0.0 < found["p50_ms"] <= found["p99_ms"] and found["elapsed"] >= 0.5

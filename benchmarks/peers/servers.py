@@ -1,4 +1,4 @@
-"""Servers of benchmarks: started as processes, asked by wrk, and how much processor time they take."""
+"""Servers of benchmarks: started as processes, asked by wrk or `peers.load`, and how much processor time they take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -103,7 +104,9 @@ def running(servers: Sequence[Server]) -> Iterator[Sequence[Server]]:
 
 
 def write_requests(path: Path, url: str, bodies: Sequence[bytes]) -> Path:
-    """Write a script for wrk that posts one body after the other."""
+    """Write a script for wrk that posts one body after the other, and the same for `peers.load`."""
+    content = {"path": url, "bodies": [body.decode() for body in bodies]}
+    path.with_suffix(".json").write_text(json.dumps(content))
     lines = ["local bodies = {}"]
     lines += [f"bodies[{i}] = [==[{body.decode()}]==]" for i, body in enumerate(bodies, start=1)]
     lines.append('local headers = {["Content-Type"] = "application/json"}')
@@ -116,9 +119,9 @@ def write_requests(path: Path, url: str, bodies: Sequence[bytes]) -> Path:
 
 
 def load(server: Server, script: Path, seconds: float, connections: int) -> dict[str, float]:
-    """Load a server with wrk: requests per second, latency in ms, and processor time per request."""
+    """Load a server: requests per second, latency in ms, and processor time per request."""
     if shutil.which("wrk") is None:
-        raise RuntimeError("wrk is not installed; apt-get install wrk")
+        return _load_without_wrk(server, script.with_suffix(".json"), seconds, connections)
     before = server.cpu_seconds()
     command = [
         "wrk",
@@ -145,6 +148,23 @@ def load(server: Server, script: Path, seconds: float, connections: int) -> dict
         "p50_ms": _latency(text, "50%"),
         "p99_ms": _latency(text, "99%"),
         "cpu_ms": 1e3 * cpu / n,
+    }
+
+
+def _load_without_wrk(server: Server, requests: Path, seconds: float, connections: int) -> dict[str, float]:
+    """The same with clients in Python."""
+    before = server.cpu_seconds()
+    command = [sys.executable, "-m", "peers.load", str(server.port), str(seconds), str(connections), str(requests)]
+    here = Path(__file__).resolve().parents[1]
+    found = json.loads(subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout)
+    if found["failed"]:
+        raise RuntimeError(f"{server.name}: {found['failed']} requests were not answered with 200")
+    cpu = server.cpu_seconds() - before
+    return {
+        "requests_per_s": found["n"] / found["elapsed"],
+        "p50_ms": found["p50_ms"],
+        "p99_ms": found["p99_ms"],
+        "cpu_ms": 1e3 * cpu / found["n"],
     }
 
 
