@@ -371,7 +371,7 @@ def test_values_as_json(run, model, tmp_path):
 
 def test_plots_without_matplotlib(run, model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "splinefm.plots.figures", None)
-    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+    for name in ["matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "splinefm.plots.figures")
     monkeypatch.delattr("splinefm.plots.figures", raising=False)
