@@ -164,8 +164,10 @@ def _has_object(value: Any) -> bool:
 
 
 def _check_views(fitted: Any, few: dict[str, Any], rows: list[dict[str, Any]], scores: Any) -> None:
+    import splinefm as sf
+
     names = fitted.encoder.schema.names
-    if names != ("z", "c") or isinstance(few["z"], list) or not hasattr(fitted.encoder.fields[0], "basis"):
+    if names != ("z", "c") or isinstance(few["z"], list) or not isinstance(fitted.encoder.fields[0], sf.Numerical):
         return
     from splinefm.inspect.curves import Curve
 

@@ -84,7 +84,7 @@ class Checkpoints(Kind):
         import torch
 
         from splinefm.distribute import checkpoints
-        from splinefm.distribute.processes import Ranks
+        from splinefm.distribute.processes import Processes
 
         self.torch, self.module = torch, checkpoints
         self.tensors = {
@@ -93,9 +93,11 @@ class Checkpoints(Kind):
             "dense.b": torch.tensor([0.5]),
         }
         state = {"epoch": 1, "seen": 20, "step": 3, "best": None, "seconds": 0.5, "facts": {"seed": "0"}}
-        self.made = checkpoints.Checkpoints(self.path, Ranks(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60)))
+        self.made = checkpoints.Checkpoints(
+            self.path, Processes(0, 1, 1, torch.device("cpu"), None, timedelta(seconds=60))
+        )
         self.made.save("step", 3, self.tensors, state)
-        self.made.settle()
+        self.made.wait()
         self.names = sorted(path.name for path in (self.path / "step-00000003").iterdir())
         return [(self.path / "step-00000003" / name).read_bytes() for name in self.names]
 

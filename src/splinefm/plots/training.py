@@ -36,7 +36,7 @@ def history(history: object, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from splinefm.train.settings import Epoch
+    >>> from splinefm.train.results import Epoch
     >>> ax = history([Epoch(1, 0.7, 0.6, 0.1, 1e6, 1.0), Epoch(2, 0.5, 0.55, 0.1, 1e6, 2.0)])
     >>> [line.get_label() for line in ax.get_lines()]
     ['training', 'validation', 'best: epoch 2, 0.55']

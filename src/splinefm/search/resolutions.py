@@ -168,6 +168,7 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
 
     Examples
     --------
+    >>> from splinefm import Numerical
     >>> schema = Schema([Numerical("x", basis=MultiResolution()), Numerical("y", basis=MultiResolution())])
     >>> [item.basis.segments for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
     [(8,), (8, 32)]

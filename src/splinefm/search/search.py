@@ -510,7 +510,8 @@ class Search:
             alive = self._affordable(alive, fold, self.left - reserve, at_least_one=leads)
             new = [each for each in alive if not self.race.has(each, fold)]
             self.race.run(alive, (fold,))
-            self.left -= sum(self.race.work(each, fold) for each in new)
+            work = sum(self.race.work(each, fold) for each in new)
+            self.left = max(self.left - work, min(self.left, reserve))  # what a leading setting takes beyond is free
             alive = self._not_behind(alive, self.stage[: i + 1])
         self.pool |= dict.fromkeys(alive)
         self.race.drop_params([*self.pool, *self._best_inferred()])
