@@ -107,9 +107,9 @@ MUTANTS = [
     ),
     # Losses, metrics, the loop and its penalties.
     Mutant(
-        "train/penalties.py",
-        "replace(group, smoothness=smoothness, order=order",
-        "replace(group, smoothness=2.0 * smoothness, order=order",
+        "encode/fields/cross.py",
+        "block._replace(smoothness=1.0, periodic",
+        "block._replace(smoothness=2.0, periodic",
         _TRAINING,
     ),
     Mutant("train/penalties.py", "math.sqrt(parts) * self", "parts * self", _TRAINING),
