@@ -182,8 +182,8 @@ MUTANTS = [
     # The server.
     Mutant(
         "serve/feedback.py",
-        'line["at"] >= found[key][0]',
-        'line["at"] < found[key][0]',
+        "head.at >= found[key][0]",
+        "head.at < found[key][0]",
         _AB,
     ),
     Mutant("serve/ab.py", "* n / (n - 1))", ")", _AB),
@@ -203,7 +203,7 @@ MUTANTS = [
     Mutant("serve/models.py", "fitted, mmap=False)", "fitted)", f"{_AB} -k Checksums"),
     Mutant(
         "serve/publishing.py",
-        "(before.sha256, before.index_sha256) == (sha256, index_sha256)",
+        "(before.sha256, before.index_file_sha256) == (sha256, index_sha256)",
         "before.sha256 == sha256",
         f"{_AB} -k Checksums",
     ),
