@@ -61,8 +61,8 @@ def fit(parts: Parts, effort: str, tuned: bool, seed: int, threads: int) -> tupl
     options: dict[str, Any] = {"seed": seed, "threads": threads}
     model = None
     if tuned:
-        model = sf.FwFM(k=64, third=64)
-        options |= {"l2": 3e-5, "learning_rate": 0.01, "members": 4, "effort": "fast", "epochs": 20}
+        model = sf.FwFM(k=96, third=96)
+        options |= {"l2": 3e-5, "learning_rate": 0.03, "members": 8, "effort": "fast", "epochs": 20}
     else:
         options["effort"] = effort
     fitted = sf.fit_model(train, "label", model=model, validation=valid, training=sf.Training(**options))
