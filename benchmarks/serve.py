@@ -46,7 +46,7 @@ def has_peer(python: str) -> bool:
     """Whether the packages of the peer are installed, with what makes uvicorn fast.
 
     On the event loop of the standard library, workers of uvicorn answer without TCP_NODELAY, and short requests wait
-    40 ms for an acknowledgement: a peer without uvloop would be ten times slower than it has to be.
+    40 ms for an acknowledgment: a peer without uvloop would be ten times slower than it has to be.
     """
     code = "import " + ", ".join(PEER_PACKAGES)
     return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
