@@ -176,7 +176,7 @@ class ProbeTeam:
     def __init__(self, threads: int, parts: int) -> None: ...
 
     def run(self, jobs: int) -> None:
-        """So many jobs."""
+        """Run this number of jobs."""
 
     def found(self) -> list[int]:
         """The sums, part by part."""
