@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.serve import Arm, ScoringService, ServiceSettings
@@ -167,3 +168,23 @@ def make_service(*, key=None, shadow=None, background=None, index=None, **models
     arms = tuple(Arm(name, str(path), shadow=name == shadow, index=index) for name, path in models.items())
     settings = ServiceSettings(arms, key=key, background=background)
     return ScoringService(settings, registry=CollectorRegistry())
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def spoil(draw, value):
+    """Replace, remove or add something somewhere inside of a JSON value."""
+    if isinstance(value, dict) and value and draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(value)))
+        kept = {other: item for other, item in value.items() if other != name}
+        more = draw(st.sampled_from(["spoil", "drop", "rename"]))
+        return kept | {"spoil": {name: spoil(draw, value[name])}, "drop": {}, "rename": {name + "x": value[name]}}[more]
+    if isinstance(value, list) and value and draw(st.booleans()):
+        at = draw(st.integers(0, len(value) - 1))
+        return [*value[:at], spoil(draw, value[at]), *value[at + 1 :]]
+    return draw(ANY_JSON)

@@ -14,13 +14,16 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 import splinefm as sf
-from live import ADMIN, JSON, TOKEN, Answer, LiveServer, make_service, visits_model, visits_rows
+from live import ADMIN, JSON, TOKEN, Answer, LiveServer, make_service, spoil, visits_model, visits_rows
 from splinefm.serve import App, Arm, ChangeRefused, FaultyRows, Limits, NotServed, ScoringService, ServiceSettings
 from splinefm.serve import feedback as feedback_module
 from splinefm.serve.feedback import read_log
+from support import examples
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
 CONTEXT = {"recency": 3.5, "price": None, "tags": ["t1", "t2"]}
@@ -295,6 +298,16 @@ class TestItems:
         example = ask(app, "GET", "/openapi.json").json["paths"]["/v1/items"]["post"]["requestBody"]
         body = example["content"]["application/json"]["examples"]["example"]["value"]
         assert ask(app, "POST", "/v1/items", body).status == 200
+
+        @examples(100)
+        @given(st.data())
+        def spoiled_changes_are_refused_or_done(data):
+            content = spoil(data.draw, {"arm": "a", **body})
+            answer = ask(app, "POST", "/v1/items", content)
+            assert answer.status < 500, (content, answer.body)
+            assert answer.status < 400 or answer.json["detail"], (content, answer.body)
+
+        spoiled_changes_are_refused_or_done()
         app.close()
         plain = make_app(path, admin_from_loopback=True)
         assert ask(plain, "POST", "/v1/items", {"remove": [50]}).status == 404
