@@ -57,3 +57,12 @@ def test_a_model_tells_its_validation_loss_if_it_was_measured(fitted):
     history = tuple(sf.Epoch(i, 0.7, loss, 0.1, 1.0, 1.0) for i, loss in enumerate((0.6, 0.5, np.nan)))
     measured = sf.Fitted(fitted.encoder, fitted.model, fitted.params, fitted.loss, history)
     assert ", validation logloss 0.5, " in repr(measured)
+
+
+def test_a_fitted_schema_is_printed_without_knots(fitted):
+    lines = str(fitted.encoder.schema).splitlines()
+    assert len(lines) == 6 and all(len(line) < MOST for line in lines)
+    knots = fitted.encoder.schema["a"].transform.x
+    assert f"x=<400 values from {knots[0]!r} to {knots[-1]!r}>" in lines[0]
+    few = sf.Schema([sf.Numerical("a", sf.Quantile(x=(0.0, 1.0, 3.0), u=(0.0, 0.5, 1.0)))])
+    assert "x=(0.0, 1.0, 3.0), u=(0.0, 0.5, 1.0)" in str(few)

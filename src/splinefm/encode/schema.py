@@ -411,6 +411,10 @@ def check_shapes(schema: Schema) -> None:
             )
 
 
+_MAX_SHOWN = 12
+"""Longer sequences are described by their number of values and their ends."""
+
+
 def _brief(item: AnyField) -> str:
     """A field with the settings that differ from the defaults."""
     settings = [
@@ -431,9 +435,15 @@ def _lacks(item: AnyField, names: set[str]) -> bool:
 
 
 def _brief_value(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > _MAX_SHOWN:  # the knots of a fitted transform
+        return f"<{len(value):,} values from {value[0]!r} to {value[-1]!r}>"
     if type(value).__name__ not in _KINDS:
         return repr(value)
-    settings = [f"{part.name}={getattr(value, part.name)!r}" for part in fields(value) if not _is_default(value, part)]
+    settings = [
+        f"{part.name}={_brief_value(getattr(value, part.name))}"
+        for part in fields(value)
+        if not _is_default(value, part)
+    ]
     return f"{type(value).__name__}({', '.join(settings)})"
 
 
