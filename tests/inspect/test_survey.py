@@ -8,11 +8,11 @@ import pytest
 
 import splinefm as sf
 from splinefm.inspect import survey as survey_module
-from splinefm.inspect.survey import NOTHING, OTHERS, FieldTally
+from splinefm.inspect.survey import NOTHING, OTHERS, make_tally
 
 
 def test_a_column_is_cut_into_intervals_of_the_data():
-    tally = FieldTally(sf.Numerical("x", sf.MinMax(0, 100), special=[">= 90"]))
+    tally = make_tally(sf.Numerical("x", sf.MinMax(0, 100), special=[">= 90"]))
     x, ones = np.arange(0.0, 100.0), np.ones(100)
     for part in (slice(0, 30), slice(30, 100)):  # in chunks, which must not matter
         tally.add(pa.array(x[part]), ones[part], x[part], x[part], ones[part])
@@ -23,14 +23,14 @@ def test_a_column_is_cut_into_intervals_of_the_data():
 
 
 def test_large_values_keep_their_digits():
-    tally = FieldTally(sf.Numerical("time", sf.MinMax(1.7e9, 1.8e9)))
+    tally = make_tally(sf.Numerical("time", sf.MinMax(1.7e9, 1.8e9)))
     tally.add(pa.array([1_704_067_200.0, 1_704_067_201.0]), *[np.ones(2)] * 4)
     assert [group.name for group in tally.groups()] == ["1,704,067,200 to 1,704,067,201"]
 
 
 def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
     monkeypatch.setattr(survey_module, "MAX_CATEGORIES", 2)
-    tally = FieldTally(sf.Categorical("c", vocabulary=["a", "b", "d", "e"], unseen="neutral"))
+    tally = make_tally(sf.Categorical("c", vocabulary=["a", "b", "d", "e"], unseen="neutral"))
     ones = np.ones(6)
     tally.add(pa.array(["a", "d", "e", "new", None, "b"]), ones, ones, np.full(6, np.nan), ones)
     found = {group.name: group.rows for group in tally.groups()}
@@ -40,7 +40,7 @@ def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
 
 def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch):
     monkeypatch.setattr(survey_module, "MAX_CATEGORIES", 3)
-    tally = FieldTally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
+    tally = make_tally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
     values, ones = ["100", "10", "9", "1", None, "new"], np.ones(6)
     tally.add(pa.array(values), ones, ones, np.full(6, np.nan), ones)
     assert [group.name for group in tally.groups()] == ["(missing)", "9", "10", "100", OTHERS, NOTHING]

@@ -118,10 +118,7 @@ def _value(option: str, item: Single, text: str, remarks: list[str], is_column: 
 
 def _arrow_type(name: str, sources: Sources) -> pa.DataType:
     """The type of values of a field, or of a column of dates."""
-    if name not in sources.fields:
-        return pa.large_string()
-    kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
-    return kinds[type(sources.fields[name])]
+    return sources.fields[name].value_type if name in sources.fields else pa.large_string()
 
 
 def _is_number(text: str) -> bool:

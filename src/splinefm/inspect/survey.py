@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from splinefm._arrays import FloatArray, IndexArray
 from splinefm.encode.drift import Watch
+from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.open import open_data, require_columns
@@ -59,35 +61,13 @@ class ValueGroup:
         }
 
 
-class FieldTally:
-    """Sums over the rows that have the same category, token or interval of one field.
+class FieldTally(ABC):
+    """Sums over the rows that have the same category, token or interval of one field; made by `make_tally`."""
 
-    Parameters
-    ----------
-    item : field
-        A fitted field of one column.
-
-    Examples
-    --------
-    >>> from splinefm import Categorical
-    >>> tally = FieldTally(Categorical("c", vocabulary=["a", "b"]))
-    >>> tally.add(pa.array(["a", "b", "a", None]), np.ones(4), np.full(4, 0.5), np.array([1.0, 0, 0, 1]), np.ones(4))
-    >>> [(group.name, group.rows, group.measured) for group in tally.groups()]
-    [('(missing)', 1, 1.0), ('a', 2, 0.5), ('b', 1, 0.0)]
-    """
-
-    def __init__(self, item: Single) -> None:
-        self.item = item
-        if isinstance(item, Numerical):
-            self.tokens = item.feature_names()[: item.n_tokens]
-            others = [""] * FINE
-        else:
-            categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
-            self.tokens = item.feature_names()[: item.layout.n_features - len(categories)]
-            others = [*categories.slice(0, MAX_CATEGORIES).to_pylist(), OTHERS, NOTHING]
-        self.names = [name if name.startswith("=") else f"({name})" for name in self.tokens] + others
+    def __init__(self, item: Single, tokens: list[str], others: list[str]) -> None:
+        self.item, self.tokens = item, tokens
+        self.names = [name if name.startswith("=") else f"({name})" for name in tokens] + others
         self.sums = np.zeros((5, len(self.names)))
-        self.low, self.high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
 
     def add(self, column: pa.Array, weight: FloatArray, p: FloatArray, y: FloatArray, variance: FloatArray) -> None:
         """Add rows with weights, predictions, targets (NaN if unknown) and the variances of the targets."""
@@ -98,45 +78,20 @@ class FieldTally:
 
     def groups(self) -> list[ValueGroup]:
         """The groups that have rows: tokens, then intervals or categories in order, then all others."""
-        counts, first = self.sums[0], len(self.tokens)
-        tokens = [self._group(self.names[i], [i]) for i in np.flatnonzero(counts[:first])]
-        if isinstance(self.item, Numerical):
-            return tokens + [self._group(self._interval(part), part) for part in _merged(counts, first)]
-        known = first + self.item.display_order(np.arange(len(counts) - first - 2))
-        present = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
-        return tokens + [self._group(self.names[i], [i]) for i in present]
+        tokens = np.flatnonzero(self.sums[0, : len(self.tokens)])
+        return [self._group(self.names[i], [i]) for i in tokens] + self._value_groups()
 
     def token_rows(self) -> dict[str, int]:
         """Number of rows with each token, and without a known category."""
-        counts = dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
-        return counts if self.item.is_numerical else {**counts, NOTHING: int(self.sums[0, -1])}
+        return dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
 
+    @abstractmethod
     def _codes(self, column: pa.Array) -> tuple[IndexArray, IndexArray]:
         """Row and group; a row may be in several groups, or in none."""
-        if isinstance(self.item, Numerical):
-            return self._interval_codes(self.item, column)
-        start, weight = self.item.encode(column)
-        nothing = len(self.names) - 1
-        rows, window = np.nonzero(weight)
-        empty = np.flatnonzero(~weight.any(axis=1))
-        code = np.minimum(start[rows, window], nothing - 1)
-        return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
 
-    def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IndexArray, IndexArray]:
-        x = item.read(column)
-        token = item.find_tokens(x)
-        ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
-        transform: Any = item.transform
-        u = transform(np.where(ordinary, x, 0.0))
-        code = item.n_tokens + np.minimum((u * FINE).astype(np.intp), FINE - 1)
-        np.minimum.at(self.low, code[ordinary], x[ordinary])
-        np.maximum.at(self.high, code[ordinary], x[ordinary])
-        return np.arange(len(x)), code if token is None else np.where(ordinary, code, token)
-
-    def _interval(self, part: list[int]) -> str:
-        ends = np.unique([self.low[part].min(), self.high[part].max()])
-        style = axis_format(self.item)
-        return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
+    @abstractmethod
+    def _value_groups(self) -> list[ValueGroup]:
+        """The groups of ordinary values that have rows."""
 
     def _group(self, name: str, part: list[int] | list[np.intp]) -> ValueGroup:
         rows, weight, p, y, variance = self.sums[:, part].sum(axis=1).tolist()
@@ -145,6 +100,77 @@ class FieldTally:
         return ValueGroup(
             self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0
         )
+
+
+class _NumberTally(FieldTally):
+    """Rows by interval of u = T(z)."""
+
+    item: Numerical
+
+    def __init__(self, item: Numerical) -> None:
+        super().__init__(item, item.feature_names()[: item.n_tokens], [""] * FINE)
+        self.low, self.high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
+
+    def _codes(self, column: pa.Array) -> tuple[IndexArray, IndexArray]:
+        item, x = self.item, self.item.read(column)
+        token = item.find_tokens(x)
+        ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
+        u = item.fitted_transform(np.where(ordinary, x, 0.0))
+        code = item.n_tokens + np.minimum((u * FINE).astype(np.intp), FINE - 1)
+        np.minimum.at(self.low, code[ordinary], x[ordinary])
+        np.maximum.at(self.high, code[ordinary], x[ordinary])
+        return np.arange(len(x)), code if token is None else np.where(ordinary, code, token)
+
+    def _value_groups(self) -> list[ValueGroup]:
+        return [self._group(self._interval(part), part) for part in _merged(self.sums[0], len(self.tokens))]
+
+    def _interval(self, part: list[int]) -> str:
+        ends = np.unique([self.low[part].min(), self.high[part].max()])
+        style = axis_format(self.item)
+        return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
+
+
+class _CategoryTally(FieldTally):
+    """Rows by category; the last two groups are of rarer categories and of rows without a known one."""
+
+    item: Categorical | MultiValued
+
+    def __init__(self, item: Categorical | MultiValued) -> None:
+        categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
+        tokens = item.feature_names()[: item.layout.n_features - len(categories)]
+        super().__init__(item, tokens, [*categories.slice(0, MAX_CATEGORIES).to_pylist(), OTHERS, NOTHING])
+
+    def token_rows(self) -> dict[str, int]:
+        """Number of rows with each token, and without a known category."""
+        return {**super().token_rows(), NOTHING: int(self.sums[0, -1])}
+
+    def _codes(self, column: pa.Array) -> tuple[IndexArray, IndexArray]:
+        start, weight = self.item.encode(column)
+        nothing = len(self.names) - 1
+        rows, window = np.nonzero(weight)
+        empty = np.flatnonzero(~weight.any(axis=1))
+        code = np.minimum(start[rows, window], nothing - 1)
+        return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
+
+    def _value_groups(self) -> list[ValueGroup]:
+        counts, first = self.sums[0], len(self.tokens)
+        known = first + self.item.display_order(np.arange(len(counts) - first - 2))
+        present = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
+        return [self._group(self.names[i], [i]) for i in present]
+
+
+def make_tally(item: Single) -> FieldTally:
+    """Empty sums for a fitted field of one column.
+
+    Examples
+    --------
+    >>> from splinefm import Categorical
+    >>> tally = make_tally(Categorical("c", vocabulary=["a", "b"]))
+    >>> tally.add(pa.array(["a", "b", "a", None]), np.ones(4), np.full(4, 0.5), np.array([1.0, 0, 0, 1]), np.ones(4))
+    >>> [(group.name, group.rows, group.measured) for group in tally.groups()]
+    [('(missing)', 1, 1.0), ('a', 2, 0.5), ('b', 1, 0.0)]
+    """
+    return _NumberTally(item) if isinstance(item, Numerical) else _CategoryTally(item)
 
 
 def largest(groups: list[ValueGroup], most: int) -> list[ValueGroup]:
@@ -213,7 +239,7 @@ def survey(
     if target in schema.columns:
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
     sample = RowSample(sample_rows)
-    tallies = [FieldTally(item) for item in fitted.encoder.schema.singles]
+    tallies = [make_tally(item) for item in fitted.encoder.schema.singles]
     parts: list[tuple[FloatArray, ...]] = []
     loss = fitted.loss if output is None else Loss()
     watch = Watch(fitted.encoder)

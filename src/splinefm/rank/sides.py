@@ -14,7 +14,7 @@ from splinefm._core import ContextSide, ContextSlots, QueryMap, map_queries
 from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.plans import RowFields
 from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import SlotLayout, Slots
@@ -264,11 +264,6 @@ def _one_column(item: Single, value: object) -> pa.Array:
                 "for several contexts, give a table with a list for every field"
             )
         value = value.tolist() if hasattr(value, "tolist") else list(cast(Iterable[object], value))
-    if isinstance(item, Categorical):
-        if type(value) is int:  # the same category, and text is twice as fast to look up
-            value = str(value)
-        if type(value) is str:
-            return pa.array([value], pa.large_string())
     return convert_column(item.column, [value])
 
 

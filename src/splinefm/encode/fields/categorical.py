@@ -101,6 +101,11 @@ class CategoryField(OneColumn):
         return None if feature == self.missing_token else "<unseen>"
 
     @property
+    def value_type(self) -> pa.DataType:
+        """The Arrow type of categories, or of lists of them."""
+        return pa.list_(pa.large_string()) if self.holds_lists else pa.large_string()
+
+    @property
     def example_rank(self) -> int:
         """Which field gives the example of a column that several read, the smallest first."""
         return 0 if self.n_categories else 2

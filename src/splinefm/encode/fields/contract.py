@@ -236,6 +236,11 @@ class OneColumn(ABC):
 
     @property
     @abstractmethod
+    def value_type(self) -> pa.DataType:
+        """The Arrow type of the values of one field: of a date's part, such as its hour, the type of numbers."""
+
+    @property
+    @abstractmethod
     def example_rank(self) -> int:
         """Which field gives the example of a column that several read, the smallest first.
 

@@ -445,6 +445,11 @@ class Numerical(OneColumn):
         return float(self.feature_ranges()[feature].mean())
 
     @property
+    def value_type(self) -> pa.DataType:
+        """The Arrow type of numbers."""
+        return pa.float64()
+
+    @property
     def example_rank(self) -> int:
         """Which field gives the example of a column that several read, the smallest first."""
         return int(self.part is not None)
