@@ -50,7 +50,7 @@ def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = N
 
 
 def normalized_entropy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Return the log-loss divided by that of the mean target; below 1 is better than a constant.
+    """Return the log-loss divided by the log-loss of the mean target; below 1 is better than a constant.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def class_logloss(
 def accuracy(
     y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, classes: Labels | None = None
 ) -> float:
-    """Return the share of rows whose class is the most probable one; y and `classes` are those of `class_logloss`.
+    """Return the share of rows whose class is the most probable one; y and `classes` as in `class_logloss`.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def accuracy(
 def class_auc(
     y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, classes: Labels | None = None
 ) -> float:
-    """Return the mean AUC of each class against the rest; y and `classes` are those of `class_logloss`.
+    """Return the mean AUC of each class against the rest; y and `classes` as in `class_logloss`.
 
     Classes without rows do not count.
 

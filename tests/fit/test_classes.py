@@ -375,7 +375,7 @@ def test_a_class_without_rows_in_the_first_batch_is_named():
     assert one.history_[-1].run == "update"
     with pytest.raises(ValueError, match="label 'pink'; the classes are"):
         one.partial_fit(TABLE, ["pink", *Y[1:]])
-    with pytest.raises(ValueError, match="differ from those of the fit"):
+    with pytest.raises(ValueError, match="differ from the fit"):
         one.partial_fit(TABLE, Y, classes=["blue", "green", "pink", "red", "white"])
 
 

@@ -57,7 +57,7 @@ class TestLabelsThatAreNoText:
     def test_other_labels_are_refused(self):
         model = classifier().fit(TABLE.set_axis([3, 7, 5], axis=1), CLICK)
         for labels in ([3, 7, 4], [0, 1, 2]):
-            with pytest.raises(ValueError, match=r"labeled .* and those of the fit were 3, 7, 5; select these columns"):
+            with pytest.raises(ValueError, match=r"labeled .* but in the fit 3, 7, 5; select these columns"):
                 model.predict(TABLE.set_axis(labels, axis=1))
 
     def test_without_labels_columns_are_matched_by_position(self):

@@ -577,7 +577,7 @@ def test_an_update_that_fails_changes_nothing():
     scores = model.decision_function(TABLE)
     with pytest.raises(ValueError, match=r"y has the label 'maybe'; the classes are False, True"):
         model.partial_fit(TABLE, ["maybe"] * 600)
-    with pytest.raises(ValueError, match="classes 1, 2 differ from those of the fit, False, True"):
+    with pytest.raises(ValueError, match="classes 1, 2 differ from the fit, which had False, True"):
         model.partial_fit(TABLE, CLICK, classes=[1, 2])
     with pytest.raises(ValueError, match="no column 'gaps' in the table"):
         model.partial_fit(TABLE[["x", "c"]], CLICK)

@@ -62,7 +62,7 @@ class FieldPath:
     """The curve of a numerical field: its linear part and its vector as functions of u, shape (1 + width,).
 
     On each of the `cells` it is a polynomial of the given degree, or, with `third` not zero, differs from one of degree
-    2 by no more than its third derivative says (`third` is that of each basis function).
+    2 by no more than its third derivative says (`third` has the third derivative of each basis function).
     """
 
     item: Any

@@ -81,7 +81,7 @@ def update(
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Train a model for one pass over new rows, such as those of the last hour, and replace its file.
+    """Train a model for one pass over new rows, such as the rows of the last hour, and replace its file.
 
     New categories get features. The state of the optimizer is kept beside the model (MODEL.state), so that a series of
     updates equals one long run. An update that makes the model worse, or whose rows are far from what the model

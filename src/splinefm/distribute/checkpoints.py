@@ -192,7 +192,7 @@ class Checkpoints:
         else:
             self._pending = dcp.async_save(tensors, storage_writer=writer, process_group=self._group)
         self._published = Future()
-        if self.processes.first:  # its part ends last: it waits for those of all processes
+        if self.processes.first:  # its part ends last: it waits for the parts of all processes
             published = self._published
             self._pending.add_done_callback(lambda done: self._publish(done, published, part, path, state))
         else:

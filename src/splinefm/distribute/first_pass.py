@@ -88,7 +88,7 @@ def read_validation(rows: ParquetRows, scan: Scan, processes: Processes) -> Vali
 
 
 def _merged(own: ShareStatistics, processes: Processes, n_rows: int, threads: int) -> ShareStatistics:
-    """Merge the statistics of neighbors, in a tree, and hand out those of all."""
+    """Merge the statistics of neighbors, in a tree, and broadcast the result."""
     distance = 1
     while distance < processes.count:
         if processes.index % (2 * distance) == distance:
@@ -107,7 +107,7 @@ def _merged(own: ShareStatistics, processes: Processes, n_rows: int, threads: in
 def _keep(whole: ShareStatistics, sample: ValidationSample, processes: Processes, folder: Path) -> None:
     """Write the validation rows, then the statistics, then the checksums of both."""
     with processes.fail_together():
-        if processes.first:  # that of another run does not belong to what is written now
+        if processes.first:  # a manifest of another run does not belong to these files
             (folder / MANIFEST).unlink(missing_ok=True)
     own = folder / f"validation-{processes.index:05}.arrow"
     digest = ""

@@ -96,7 +96,7 @@ class Formula(nn.Module):
         self._order: torch.Tensor | None = None
 
     def forward(self, pooled: KeyedTensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective of this process, whose mean over processes is that of the step, and the scores."""
+        """Return the objective of this process, whose mean over processes is the step's, and the scores."""
         vectors = self._units(pooled)
         scores = self.scores(vectors)
         losses = row_losses(self.loss, scores, batch.y)

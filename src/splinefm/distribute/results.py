@@ -77,7 +77,7 @@ class OldModel:
 
     head: Fitted  # the model without its tables
     pieces: Callable[[int, int], Iterator[Any]]  # from the first feature and the one after the last to pieces
-    table_scorer: Callable[..., TableScorer]  # as that of `Fitted`; it reads the tables that some rows need
+    table_scorer: Callable[..., TableScorer]  # as `Fitted.table_scorer`; it reads the tables that some rows need
     identity: str  # names the model beside its files
 
     def read(self, f: int, begin: int, end: int) -> tuple[Float32Array, Float32Array]:

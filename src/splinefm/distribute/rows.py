@@ -179,7 +179,7 @@ def refuse_other_files(fingerprints: Sequence[str], files: Sequence[Mapping[str,
     Parameters
     ----------
     fingerprints : sequence of str
-        Those of the rows of every process.
+        Fingerprints of the rows of every process.
     files : sequence of mappings
         Names of the files of every process, and checksums of their contents.
     """
@@ -237,12 +237,12 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """The rows of an epoch that are left; those of all processes can be merged, and any number of processes can resume.
+    """The rows of an epoch that are left: merged from all processes, so that any number of processes can resume.
 
     Parameters
     ----------
     fingerprint : str
-        That of the rows: a position in other files means nothing.
+        The fingerprint of the rows: a position in other files means nothing.
     seed, epoch : int
         What the order depends on.
     slices : tuple of Slice
@@ -336,7 +336,7 @@ class Share:
 
     @property
     def n_rows(self) -> int:
-        """Rows of this share; those of two processes differ by at most one."""
+        """Rows of this share; two processes differ by at most one row."""
         return self.position.n_rows
 
     def buffers(self, columns: Sequence[str], rows: int = BUFFER_ROWS) -> Iterator[Buffer]:

@@ -37,7 +37,7 @@ class MergeTree(Generic[_Part]):
     Parameters
     ----------
     join : callable
-        Joins a value with that of the blocks after it.
+        Joins a value with the value of the blocks after it.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Scan:
 
 
 class ShareStatistics:
-    """Statistics of neighboring blocks of a table; those of all processes are merged into those of the table.
+    """Statistics of neighboring blocks of a table; the statistics of the table are merged from all processes'.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class ShareStatistics:
             self.begin = self.end = other.begin
         if other.begin != self.end:
             raise ValueError(
-                f"statistics of blocks {self.begin} to {self.end - 1} cannot be followed by those of blocks "
+                f"statistics of blocks {self.begin} to {self.end - 1} cannot be followed by statistics of blocks "
                 f"{other.begin} to {other.end - 1}; merge all processes, in their order, each once"
             )
         self.counts.merge(other.counts)
@@ -251,7 +251,7 @@ class ShareStatistics:
         return summary
 
     def validation_share(self, most: int = MAX_VALIDATION_ROWS) -> float:
-        """Return the share of rows to hold out: that of the scan, halved until there are at most `most` such rows."""
+        """Return the share of rows to hold out: the scan's, halved until there are at most `most` such rows."""
         self._check_whole()
         fits = np.flatnonzero(self.held_out <= most)
         return self.scan.validation * 0.5 ** int(fits[0] if len(fits) else HALVINGS)
@@ -321,7 +321,7 @@ def merge_statistics(parts: Sequence[ShareStatistics], n_rows: int | None = None
     Parameters
     ----------
     parts : sequence of ShareStatistics
-        Those of all processes; the first one by block is changed.
+        The statistics of all processes; the first one by block is changed.
     n_rows : int, optional
         Rows of the table, to check that nothing is missing at the end.
     """
@@ -368,7 +368,7 @@ def collect_labels(
 def collect_totals(
     rows: ParquetRows, source: LabeledTable, process: int = 0, n_processes: int = 1, *, block: int = CHUNK
 ) -> FloatArray:
-    """Return the total weight of every class in the share of one process; those of all processes are to be added."""
+    """Return the total weight of every class in the share of one process; add up the totals of all processes."""
     columns = [source.target, *filter(None, [source.sample_weight])]
     rows.check_columns(columns)
     begin, end = statistics_blocks(rows.n_rows, process, n_processes, block)

@@ -220,8 +220,8 @@ def _too_large(
     largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
     total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
-        f"the tables take {total} without their optimizer{' and averages' if averaged else ''}, that of {name!r} alone "
-        f"{own}, and do not fit on {processes.count} processes with {in_bytes(memory)} of free memory each; use more "
+        f"the tables take {total} without their optimizer{' and averages' if averaged else ''} ({name!r}: "
+        f"{own}), and do not fit on {processes.count} processes with {in_bytes(memory)} of free memory each; use more "
         f"machines, lower k, or use --table-optimizer rowwise-adagrad{' or --no-average' if averaged else ''}"
     )
 

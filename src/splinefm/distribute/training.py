@@ -27,7 +27,7 @@ from splinefm.train.rows import Chunk
 from splinefm.train.settings import Training
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
-# rate, its losses were the closest to those of AdamW. See decision 89.
+# rate, its losses were the closest to AdamW's. See decision 89.
 ADAGRAD_RATE = 10.0
 # Epoch sums: loss, its floor, weight.
 _NOTHING = (0.0, 0.0, 0.0)

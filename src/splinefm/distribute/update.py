@@ -136,7 +136,7 @@ def validation_files(guard: Guard) -> str:
 
 
 def updated_epoch(head: Fitted, epoch: Epoch, verdict: Verdict | None) -> Epoch:
-    """Return the entry of an update in the history, which continues that of the model before it."""
+    """Return the entry of an update in the history, which continues the history of the model before it."""
     seconds = (head.history[-1].seconds if head.history else 0.0) + epoch.seconds
     judged = math.nan if verdict is None else verdict.after.loss
     return epoch._replace(epoch=len(head.history) + 1, validation_loss=judged, seconds=seconds)
@@ -164,7 +164,7 @@ def update_on_processes(
 ) -> UpdateReport:
     """Train a model for one pass over new rows, with features for new categories, and write it.
 
-    The loss of the report is that of the old model on the new rows. Without a guard, nothing measures it, and each row
+    The report has the loss of the old model on the new rows. Without a guard, nothing measures it, and each row
     is measured before the step that learns from it.
 
     Raises

@@ -50,7 +50,7 @@ class OptimizerState:
     entries: tuple[Entry, ...]  # the files of all processes
 
     def restore(self, model: ParallelModel) -> None:
-        """Set the moments of this process, for any number of processes; those of new features stay zero."""
+        """Set the moments of this process, for any number of processes; moments of new features stay zero."""
         own = dict(_moments(model, on_every_process=True))
         with model.processes.fail_together():
             for entry in self.entries:  # one at a time: each is as large as what a process has
@@ -176,7 +176,7 @@ def _copy(mine: _Moments, first: int, values: torch.Tensor) -> None:
 
 
 def _moments(model: ParallelModel, *, on_every_process: bool) -> Iterator[tuple[str, list[_Moments]]]:
-    """Yield the moments in this process by name; those of small tables on process 0 or on `on_every_process`."""
+    """Yield the moments in this process by name; for small tables on process 0 only, unless `on_every_process`."""
     state = model.parallel.fused_optimizer.state_dict()["state"]
     for own in state.values():
         for name, values in own.items():

@@ -34,7 +34,7 @@ def to_bytes(statistics: ShareStatistics) -> bytes:
     Parameters
     ----------
     statistics : ShareStatistics
-        Those of a share.
+        The statistics of a share.
     """
     tensors: dict[str, Array] = {}
     scan = statistics.scan

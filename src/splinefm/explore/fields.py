@@ -296,7 +296,7 @@ def describe_plan(
     first : int
         Its first feature in the page.
     sources : list of int
-        The source of its value; of a cross, that of each part.
+        The source of its value; for a cross, the source of each part.
     buffers : Buffers
         Takes its arrays.
     name : str

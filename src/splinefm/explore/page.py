@@ -87,7 +87,7 @@ def _add(path: str, read: Callable[[str], str], names: dict[str, str], parts: li
 
 @cache
 def page_script(entry: str) -> str:
-    """A script of the package with all that it imports: that of a page, or of the worker that holds its model."""
+    """The script of a page, or of the worker that holds its model, with everything that it imports."""
     return bundle(entry)
 
 

@@ -94,7 +94,7 @@ IMPORTANCE_ROWS = 2000
 _MAX_EFFECTS = 1 << 25  # of rows and pairs of fields that are in memory
 _MAX_MOMENTS = 1 << 22  # second moments that products of three need
 _MAX_PAIRS = 1000  # that are told
-_CROSSED_ROWS = {2: 200, 3: 50}  # by order: those of crosses take time for each row of the background
+_CROSSED_ROWS = {2: 200, 3: 50}  # by order: effects of crosses take time for each row of the background
 
 
 def describe_explanations(fitted: Fitted, rows: pa.Table, buffers: Buffers, threads: int | None) -> dict[str, Any]:

@@ -376,7 +376,7 @@ class SplineFMBase(SplineFMParameters):
             # A file knows the columns up to the last one that a field reads: there may have been more of them.
             warnings.warn(
                 f"X has {len(table.names)} columns, and the loaded {name} reads none after the first {len(names)}: "
-                "make sure that they are those of the fit, in the same order",
+                "make sure that they are the columns of the fit, in the same order",
                 stacklevel=4,
             )
             return rename_columns(table, positional_names(len(table.names)))
@@ -449,7 +449,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
     ----------
     {attributes}
     classes_ : array of shape (n_classes,)
-        The labels, sorted. The score of a model with two classes is that of the second one.
+        The labels, sorted. A model with two classes scores the second one.
 
     See Also
     --------
@@ -567,7 +567,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
     def _check_classes(self, classes: Labels) -> None:
         if not np.array_equal(distinct_classes(classes), distinct_classes(self.classes_)):
             raise ValueError(
-                f"classes {quoted(classes.tolist())} differ from those of the fit, {quoted(self.classes_.tolist())}"
+                f"classes {quoted(classes.tolist())} differ from the fit, which had {quoted(self.classes_.tolist())}"
             )
 
     def _class_weight(self, classes: Labels | None) -> ClassWeight:

@@ -101,7 +101,7 @@ def evaluate_file(
 
 
 def column_types(fitted: Fitted, target: str | None, weight: str | None) -> dict[str, pa.DataType]:
-    """Return the types to read text files with: those of the fields, the target and the weights."""
+    """Return the types by which text files are read: of the fields, the target and the weights."""
     types = fitted.encoder.schema.column_types()
     if weight is not None:
         types[weight] = pa.float64()

@@ -53,7 +53,7 @@ from splinefm.train.targets import Classes, ClassWeight
 #
 # Slopes of the loss that add up to zero mean that predictions and targets have the same total, except with the gamma
 # and Tweedie losses, whose slopes weigh rows by their predictions: a sum of predicted expenses could be 10 % too low.
-# Totals count there, too, and the slopes are those of the Poisson loss, which has the same link.
+# Totals count there, too, and the slopes of the Poisson loss, which has the same link, are used.
 
 # The most rows that are scored, and the largest shift that is believed: beyond it, something else is wrong.
 MAX_ROWS, LARGEST_SHIFT = 200_000, 4.0
@@ -211,7 +211,7 @@ def fit_model(
         sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
         the target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
-        Functions that are called with an `Epoch` after every epoch, except in those of the search. If one returns
+        Functions that are called with an `Epoch` after every epoch, except during the search. If one returns
         True, the fit stops: the best epoch so far becomes the model, and no further run begins.
     verbose : bool
         Report progress on standard error: a live line on a terminal, plain lines elsewhere.
@@ -264,7 +264,7 @@ def _on_engine(training: Training, engine: EngineName | None, device: str | None
 
 
 def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
-    """Return the class weights of a loss, such as that of another model, or those that are given."""
+    """Return the given class weights, or else the weights of a loss, such as another model's."""
     if loss.class_weights is None:
         return given
     if given is not None:

@@ -66,7 +66,7 @@ def match_labels(names: list[str], known: list[object] | None, X: object) -> lis
         return names
     shown = ", ".join(map(repr, given[:SHOWN])), ", ".join(map(repr, known[:SHOWN]))
     raise ValueError(
-        f"the columns of X are labeled {shown[0]}, and those of the fit were {shown[1]}; select these columns, or pass "
+        f"the columns of X are labeled {shown[0]}, but in the fit {shown[1]}; select these columns, or pass "
         "X.to_numpy() to match by position"
     )
 
@@ -87,7 +87,7 @@ def _is_path(X: object) -> bool:
 
 
 def _is_array(X: object) -> bool:
-    # A Series is no table, which opening it says; that of pandas before 3.0 looks like an array otherwise.
+    # A Series is no table, which opening it says; without this, a Series of pandas before 3.0 looks like an array.
     arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__") or type(X).__name__ == "Series"
     return issparse(X) or isinstance(X, np.ndarray | list | tuple) or (hasattr(X, "__array__") and not arrow)
 

@@ -29,7 +29,7 @@ _Class = TypeVar("_Class", bound=type)
 _MAX_SEEDS = 2**31 - 1
 _MODEL_PREFIX = "model__"
 _OF_MODEL_HINT = "; it belongs to the model: "
-# Words of the functions below the estimators, which use those of scikit-learn.
+# Names of arguments of the library, and what scikit-learn calls them.
 _BELOW = {"seed": "random_state", "threads": "n_jobs"}
 _VALIDATION: float = inspect.signature(fit_model).parameters["validation"].default
 

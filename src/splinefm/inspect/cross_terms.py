@@ -60,7 +60,7 @@ class CrossVectors:
     item: Cross
     players: tuple[int, ...]  # ascending
     parts: tuple[int, ...]  # for each part the position of its player in `players`
-    tables: tuple[Params, ...]  # parameters whose "factors" are those of PAIR, LINEAR and TRIPLE
+    tables: tuple[Params, ...]  # parameters with the "factors" of PAIR, LINEAR and TRIPLE
     shares: tuple[float, ...]  # factors of the vectors of each table
 
     @staticmethod

@@ -203,7 +203,7 @@ class Curve(_View):
         )
 
     def derivative(self, values: object) -> FloatArray:
-        """Change of the score per unit of the column: the spline's derivative times that of the transform.
+        """Change of the score per unit of the column: the spline's derivative times the transform's.
 
         It is 0 beyond the ends of the transform and NaN at special and missing values. `spline.derivative()` is the
         derivative by u.

@@ -233,7 +233,7 @@ def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
 
 
 def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> PlayerEffects:
-    """Effects of the terms of a block, without that of the empty coalition."""
+    """Effects of the terms of a block, without the empty coalition's."""
     n_pairs = n_players * (n_players - 1) // 2
     effects = PlayerEffects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
     for players, worth in terms:

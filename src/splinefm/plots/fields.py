@@ -118,7 +118,7 @@ def transformed(
     Returns
     -------
     list of Axes
-        For each column the panel of raw values, followed by those of transformed values.
+        For each column the panel of raw values, followed by the panels of transformed values.
 
     Examples
     --------

@@ -215,7 +215,7 @@ class Catalog:
         if ids is None:
             raise ValueError("ids must be the name of a column or an array, got None")
         if groups is None and self.has_groups:
-            raise ValueError("the index has groups; give those of the items as groups=")
+            raise ValueError("the index has groups; give the groups of the items as groups=")
         if groups is not None and not self.has_groups:
             raise ValueError("the index has no groups; rebuild it with groups=")
         for what, name in (("ids", ids), ("groups", groups)):

@@ -50,7 +50,7 @@ class ItemIndex:
     items : table, path or dataset
         The catalog, anything that `open_table` accepts: one row per item.
     ids : str or array
-        Name of the column of ids, or the ids: unique integers or text. Those of a text file are text, as written.
+        Name of the column of ids, or the ids: unique integers or text. In a text file, ids are text, as written.
     groups : str or array, optional
         Name of a column of groups, or the groups, to restrict searches to some of them. They need not be fields.
     dtype : {"float32", "float16", "int8"}

@@ -61,8 +61,8 @@ MAX_ROWS, MIN_ROWS, DRAWS, MAX_WORK = 500, 50, 8, 50_000_000
 def with_column(evidence: Evidence | None, model: AnyModel, params: Params, chunks: Chunks) -> Evidence | None:
     """Return the evidence with the column that explains most by itself, if the model explains nearly everything.
 
-    The fields of a column keep their values. All others, crosses included, take those of another row; the score is the
-    mean over several draws of that row.
+    The fields of a column keep their values. All others, crosses included, take another row's; the score is the mean
+    over several draws of that row.
     """
     validation, layout = chunks.validation, chunks.encoder.layout
     if evidence is None or validation is None or evidence.share < MIN_SHARE:

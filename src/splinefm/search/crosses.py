@@ -22,7 +22,7 @@ from splinefm.train.settings import Crosses, Penalty, Training, penalties_by_fie
 
 
 def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
-    """Return the fields that may become parts of crosses: with "auto", those of columns that were inferred."""
+    """Return the fields that may become parts of crosses: with "auto", the fields that were inferred."""
     if not crosses or schema.crosses:
         return []
     shaped = {item.name for item in schema.numerical if item.shape is not None}  # a cross could undo the shape

@@ -47,7 +47,7 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
             fields[item.name] = both
         provenance |= schema.provenance
     joined = Schema(fields.values(), provenance)
-    # The bases of a cross may be those of its columns.
+    # A cross may take its bases from its columns.
     same = all(_crosses(schema).items() <= _crosses(joined).items() for schema in schemas)
     return joined if same else None
 

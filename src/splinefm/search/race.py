@@ -244,7 +244,7 @@ class Race:
         return sorted(dict.fromkeys(settings), key=lambda setting: self.loss(setting, folds))
 
     def gain(self, setting: Setting, other: Setting, folds: Sequence[int]) -> tuple[float, float]:
-        """Return how much lower the mean loss of a setting is than that of another one, and the standard error."""
+        """Return how much lower the mean loss of a setting is than another one's, and the standard error."""
         difference = self._losses(other, folds) - self._losses(setting, folds)
         return mean_and_error(difference, self._weights(folds))
 

@@ -118,7 +118,7 @@ def _merged(params: Params, fine: Level, coarse: Level) -> Params:
 
 @lru_cache(maxsize=16)  # columns have the same few resolutions
 def _projection(fine: int, fine_degree: int, coarse: int, coarse_degree: int) -> FloatArray:
-    """Return the matrix from the weights of a spline to those of the closest one with fewer segments."""
+    """Return the matrix from the weights of a spline to the weights of the closest one with fewer segments."""
     u = (np.arange(_POINTS) + 0.5) / _POINTS
     design, wanted = _design(BSpline(coarse, coarse_degree), u), _design(BSpline(fine, fine_degree), u)
     # B-splines are well conditioned, so normal equations are accurate; they take a hundredth of the time of an SVD.

@@ -617,7 +617,7 @@ class Search:
         return min(mixed, key=lambda chosen: self.race.loss_of_mean_score(chosen, folds))
 
     def select_mixture(self, best: Setting, folds: Sequence[int]) -> list[Setting]:
-        """Return settings whose mean score is better than that of the best one, which is the first of them.
+        """Return settings whose mean score is better than the best setting's, which is the first of them.
 
         They have the same model, and were fitted to the same parts of the rows. One after the other is added that
         lowers the loss of the judged rows the most.

@@ -33,7 +33,7 @@ def read_batches(body: bytes, max_rows: int, max_bytes: int) -> tuple[pa.Schema,
     """Return the schema and the batches of a stream, with every offset checked, until they have over `max_rows` rows.
 
     Compressed streams are refused: a few bytes could become more than there is memory for. For the same reason, values
-    that rows share, such as those of a dictionary, may take at most `max_bytes` once every row has its own. Columns of
+    that rows share, as in a dictionary, may take at most `max_bytes` once every row has its own. Columns of
     runs are decoded.
 
     Examples
@@ -141,7 +141,7 @@ def _taken(sizes: Sizes, indices: pa.Array) -> Sizes:
 
 
 def _slices(values: pa.Array, starts: Array, lengths: Array, max_bytes: int) -> Sizes:
-    """Return the sizes of lists, each with some neighboring values; those of list views may overlap."""
+    """Return the sizes of lists, each with some neighboring values; list views may overlap."""
     ends = np.concatenate([[0], np.cumsum(_sizes(values, max_bytes))])
     first, last = starts.astype(np.int64), starts.astype(np.int64) + lengths.astype(np.int64)
     return np.asarray(ends[last] - ends[first] + 1)

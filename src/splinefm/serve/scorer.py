@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 class Scorer:
     """Scores single rows: everything that does not depend on the row is prepared once.
 
-    The scores are those of `Fitted.scores`, to the bit. Several threads may use one scorer. Pickling stores the model,
+    The scores equal `Fitted.scores`, to the bit. Several threads may use one scorer. Pickling stores the model,
     and loading prepares the scorer again.
 
     Parameters

@@ -375,8 +375,8 @@ def _restore_vocabulary(offsets: Array, text: Array) -> Vocabulary:
     require(len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(text), "a vocabulary does not fit its text")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     names = pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
-    # Checks that offsets are ordered and that the text is UTF-8. A repeated name would only leave a feature unused, and
-    # checking for one takes longer than everything else.
+    # Checks that offsets are ordered and that the text is UTF-8. A repeated name would only leave a feature unused;
+    # looking for one takes longer than everything else.
     names.validate(full=True)
     return Vocabulary(names)
 
@@ -458,7 +458,7 @@ def saving(fitted: Fitted, path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
-    """Read a model file; its scores are bitwise those of the saved model.
+    """Read a model file; its scores equal the scores of the saved model, to the bit.
 
     Parameters
     ----------

@@ -482,7 +482,7 @@ def write_shard(
 ) -> Entry:
     """Write the part of one process, and return what process 0 needs to know of it.
 
-    All processes must see the folder; `save` is what `begin_shards` returned, `number` that of the part, and `ranges`
+    All processes must see the folder; `save` is what `begin_shards` returned, `number` the part's number, and `ranges`
     and `pieces` as in `write_part`. Of the head, only sizes are read.
     """
     width = head.model.width(len(head.encoder.fields))
@@ -498,7 +498,7 @@ def finish_shards(
 ) -> Manifest:
     """Write the head and the manifest, after which the folder holds the new model; then remove the old one.
 
-    `entries` are those of all processes; `before` is called with the identity of the model before it replaces an older
+    `entries` has one of each process; `before` is called with the identity of the model before it replaces an older
     one.
     """
     path, n_features = Path(folder), head.encoder.layout.n_features

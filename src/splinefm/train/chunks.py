@@ -49,7 +49,7 @@ class Origin(NamedTuple):
 def find_origins(source: LabeledTable, old: LabeledTable, encoder: Encoder, threads: int | None) -> list[Origin]:
     """Return where each field of the new schema comes from: the old encoder, or one of the new fields alone.
 
-    The fields of the old encoder are those of the old schema, fitted.
+    The old encoder has the fields of the old schema, fitted.
     """
     known = {item.name: (item, f) for f, item in enumerate(old.schema.resolved)}
     fresh = [item for item in source.schema.resolved if item.name not in known or known[item.name][0] != item]
@@ -82,7 +82,7 @@ def join_encoder(origins: Sequence[Origin]) -> Encoder:
 
 
 def join_slots(origins: Sequence[Origin], encoder: Encoder, parts: Sequence[tuple[Encoder, Slots]]) -> Slots:
-    """Return the slots of a joined encoder, given those of its origins for the same rows."""
+    """Return the slots of a joined encoder, given the slots of its origins for the same rows."""
     slots = empty_slots(len(parts[0][1]), encoder.layout)
     new = encoder.layout
     for f, (origin, g) in enumerate(origins):
@@ -205,7 +205,7 @@ class Chunks:
     encoder, loss
         Fitted to the table.
     start : float or array
-        The score of the best constant prediction; those of all classes of a softmax.
+        The score of the best constant prediction; an array of scores for the classes of a softmax.
     split : float or table
         The share of the rows that is held out, or the table of validation rows.
     validation : Chunk or None

@@ -231,7 +231,7 @@ class Fitted:
             The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps
             (see `Encoder.feature_means`).
         watch : bool
-            Whether to warn about categories that the model does not know: their view is that of unseen values.
+            Whether to warn about categories that the model does not know, which are shown as unseen values.
 
         Returns
         -------

@@ -132,7 +132,7 @@ class EpochSelector:
         return Evidence(len(y), *numbers) if all(map(math.isfinite, numbers)) else None
 
     def _ties(self, losses: FloatArray, weight: FloatArray) -> bool:
-        """Return whether the losses of an epoch differ from those of the best one by chance."""
+        """Return whether the losses of an epoch differ from the best epoch's by chance."""
         if not len(self._losses):
             return False
         with np.errstate(over="ignore", invalid="ignore"):  # an epoch that diverges does not tie
@@ -203,7 +203,7 @@ class TrainingRun:
         return EpochResult(params, loss, seen, rate)
 
     def _shaped_params(self) -> Params:
-        """Impose the shapes on the parameters that training goes on with, and return those of the epoch."""
+        """Impose the shapes on the parameters that training goes on with, and return the epoch's parameters."""
         averaged = self.training.average
         if self.shapes.fields:
             own = self.shapes.impose(self.engine.params())

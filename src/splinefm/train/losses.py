@@ -28,7 +28,7 @@ _MAD = 1.4826  # the standard deviation of a normal distribution over its median
 
 
 def from_score(link: Link, score: FloatArray) -> FloatArray:
-    """Return the standardized prediction for scores; those of a softmax have the shape (n, classes).
+    """Return the standardized prediction for scores; scores of a softmax have the shape (n, classes).
 
     Examples
     --------
@@ -350,8 +350,8 @@ class Huber(_Robust):
         )
 
     def dispersion(self, excess: float) -> float:
-        # Outliers raise the mean loss without limit, but not the variance of the slope. The noise is at most that of
-        # the targets around their center, which have size one.
+        # Outliers raise the mean loss without limit, but not the variance of the slope. The noise is at most
+        # the spread of the targets around their center, which is one.
         return min(2.0 * max(excess, 1e-9), 1.0)
 
     def metric(self, mean_loss: float, scale: float) -> float:
@@ -416,7 +416,7 @@ def find_root(function: Callable[[float], float], low: float, high: float, halvi
 
 
 _PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
-# Sums of squares of larger targets overflow, and those of smaller ones are 0.
+# Sums of squares of larger targets overflow, and of smaller ones they are 0.
 _LARGEST, _SMALLEST = 1e100, 1e-100
 
 
@@ -448,7 +448,7 @@ class Loss:
     classes : tuple of labels, optional
         The labels that the targets 0, 1, ... have in the table: two for the logistic loss, at least two for softmax.
     class_weights : tuple of float, optional
-        Class weights in training. Probabilities are those of a table with this many times the rows of each class.
+        Class weights in training. Probabilities are as for a table with this many times each class's rows.
     quantile : float, optional
         For the quantile loss: the quantile τ to predict, between 0 and 1. The default is 0.5, the median.
     power : float, optional
@@ -671,7 +671,7 @@ class Loss:
         Parameters
         ----------
         y : array
-            The targets, which may be a part of those of a table.
+            The targets of a table, or of a part of it.
         name : str, optional
             Name of the column, for the message.
         rows_before : int, optional

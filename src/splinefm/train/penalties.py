@@ -66,8 +66,8 @@ class AdaptivePenalties:
         # A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other
         # models have one vector for all fields. Its penalty is therefore divided by the number of fields.
         parts = end // model.part_size(len(self.engine.layout.fields))
-        # The penalty of a mean is the mean of those of its members: of its vectors, each has a share. The root of the
-        # number of members is in the length.
+        # The penalty of a mean is the mean of its members' penalties: of its vectors, each has a share. The root of
+        # the number of members is in the length.
         parts *= model.members
         length, length_third = math.sqrt(parts) * self._lengths(factors[..., :end]), self._lengths(factors[..., end:])
         penalty = base._replace(
@@ -80,7 +80,7 @@ class AdaptivePenalties:
 
     def _lengths(self, factors: Float32Array) -> FloatArray:
         """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
-        # Not the sum of an array of squares, which would be as large as that of the vectors.
+        # Not the sum of an array of squares, which would be as large as the array of vectors.
         squares = np.einsum("...k,...k->...", factors, factors, dtype=np.float64).reshape(-1, factors.shape[-2])
         begin, size = self.base.begin, self.base.end - self.base.begin
         mean = np.zeros(len(begin))

@@ -48,7 +48,7 @@ class Epoch(NamedTuple):
         Time since the run began; with updates, the time of all of them is added.
     run : {"first", "search", "all rows", "update"}
         The run of the fit: the first one on all training rows, whose validation rows choose the best epoch, or the last
-        one on all rows; "search" if the user stopped the search, and the model is that of a sample of the rows;
+        one on all rows; "search" if the user stopped the search, and the model was fitted to a sample of the rows;
         "update" for a `partial_fit`.
 
     Examples
@@ -84,7 +84,7 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
 
 
 class StopReason(Enum):
-    """Why a fit ended before its time: a callback asked for it, such as that of a time limit, or the user."""
+    """Why a fit ended early: a callback asked for it, such as a time limit, or the user."""
 
     CALLBACK = "callback"
     INTERRUPT = "Ctrl-C"
@@ -227,7 +227,7 @@ class Remark:
 def _no_gain(_: Remark) -> str:
     return (
         "the model is hardly better on held-out rows than one constant prediction for all of them. Check that the "
-        "target is the right column, that its rows match those of the other columns, and that these could know "
+        "target is the right column, that its rows match the rows of the other columns, and that these could know "
         "something about it; with few rows, more of them may help"
     )
 
@@ -299,7 +299,7 @@ class SearchEntry:
     loss, error : float
         The mean loss of the rows that it was judged by, and its standard error.
     folds : int
-        On how many parts of the rows it was judged; those of a sample count as one.
+        On how many parts of the rows it was judged; a sample counts as one.
     seconds : float
         The time of its fits.
     is_chosen : bool

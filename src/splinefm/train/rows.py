@@ -206,7 +206,7 @@ class ValidationSample:
             self.lower(self.share / 2)
 
     def lower(self, share: float) -> None:
-        """Lower the share, such as to that of several processes."""
+        """Lower the share, such as to the lowest of several processes."""
         self.share = min(self.share, share)
         self.parts = [_below(self.share, *part) for part in self.parts]
         self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
@@ -329,7 +329,7 @@ def find_copies(keys: Keys, y: FloatArray, chance: Callable[[], float]) -> Int64
     """Return the first row that each row is a copy of, or None if hardly any are copies.
 
     Copies have the same target, while other equal rows have different ones; there are more of them than the values of
-    the columns explain; and a row has only some. `keys` are those of `row_keys`; `chance` returns what
+    the columns explain; and a row has only some. `keys` come from `row_keys`; `chance` returns what
     `chance_of_equal_rows` does, and is only called for tables that may have copies.
 
     Examples

@@ -217,7 +217,7 @@ def check_optional_schema(schema: object) -> None:
 MACHINE_SETTING = {"saved": False}
 # The default penalties: decision 26.
 L2, SMOOTHNESS = 1e-4, 1e-2
-# The penalty of linear weights, as a share of that of vectors.
+# The penalty of linear weights, as a share of the penalty of vectors.
 LINEAR_L2 = 0.1
 # The default patience: at least this number of epochs, and one for every five epochs: decision 104.
 MIN_PATIENCE, EPOCHS_PER_PATIENCE = 4, 5
@@ -257,9 +257,9 @@ class Training:
         Vectors for products of three have an r of their own. φ is the noise of the target (`Loss.dispersion`): 1 for
         the logistic loss, the residual variance for the squared loss, the deviance per row for the Poisson loss.
     smoothness : float or mapping of str to float, optional
-        Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
+        Penalty φ smoothness ∫ |s''(t)|² dt on the splines s of a column's vectors and of its linear weights,
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
-        of segments; beyond 100 segments, its weight stays that of 100. Every resolution of a `MultiResolution` has the
+        of segments; beyond 100 segments, its weight stays the same. Every resolution of a `MultiResolution` has the
         penalty of 20 segments. Only splines are smoothed; bins and other bases are not, nor is a cross of two numbers
         unless it is named, as in `smoothness={"a × b": 0.01}`. Both penalties can be given by field name; other fields
         get the default. Both defaults are 3000 / n times as large for tables of n < 3000 rows, but at most 6 times
@@ -297,7 +297,7 @@ class Training:
     members : int, optional
         Train several models and average their scores. After a search, each of them has another part of the rows held
         out, which chooses its best epoch; without one they share the validation rows and differ in the seed. The result
-        is one model, whose vectors are those of all members side by side. By default the search fits up to four, fewer
+        is one model, with the vectors of all members side by side. By default the search fits up to four, fewer
         for large tables; there is one if the model is given, or nothing is searched.
     seed : int
         Seed for the initial values and the order of the rows.
@@ -392,7 +392,7 @@ class Training:
         return replace(self, l2=fill_penalty(self.l2, names, l2), smoothness=fill_penalty(smooth, names, smoothness))
 
     def with_l2(self, name: str, l2: float, names: Sequence[str]) -> Training:
-        """Return a copy with an L2 penalty for one of the fields of these names; a number stays that of the others."""
+        """Return a copy with an L2 penalty for one of these fields; the others keep theirs."""
         given = dict.fromkeys(names, self.l2) if isinstance(self.l2, float) else penalties_by_field(self.l2)
         return replace(self, l2={**given, name: round_setting(l2)})
 

@@ -77,7 +77,7 @@ class StartingPoint(NamedTuple):
 
     @classmethod
     def restore(cls, described: Mapping[str, Any], given: Setting) -> StartingPoint:
-        """Return the base that was described, for the same given schema; the machine is that of the given setting."""
+        """Return the starting point that was described, for the same schema; the machine is the given setting's."""
         arrays = {name: np.array(values, np.float64) for name, values in described["arrays"].items()}
         fields = [
             given.schema[item] if isinstance(item, str) else restore(item, arrays, "the study")

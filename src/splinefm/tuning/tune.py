@@ -132,7 +132,7 @@ def tune(
     sample_weight : str or array, optional
         As in `fit`.
     trials : int
-        Total number of trials in the study, including those of earlier calls and other processes.
+        Total number of trials in the study, including trials of earlier calls and other processes.
     timeout : float, optional
         Seconds for the search and the trials, without the final fit. The search takes at most 60 % of them, and the
         first trial always finishes.
@@ -146,7 +146,7 @@ def tune(
         Changes to the default search space: maps a name to a list of values, to an Optuna distribution, or to None to
         leave this setting unchanged.
     validation : float, optional
-        The share of rows to compare trials on; that of the estimator by default.
+        The share of rows to compare trials on; by default, the share that the estimator holds out.
     eval_set : tuple or table, optional
         The rows to compare trials on, instead of a share of the table; as in `fit`.
     metric : str
@@ -156,7 +156,7 @@ def tune(
     prune : bool or optuna.pruners.BasePruner
         Whether to stop trials that are worse than the median of the others at the same epoch.
     seed : int, optional
-        Seed of the search; that of the estimator by default, which also draws validation rows and initial values.
+        Seed of the search; by default the seed of the estimator, which also draws validation rows and initial values.
     verbose : bool
         Report every trial on standard error.
 

@@ -19,7 +19,7 @@ from splinefm.train.losses import Loss
 from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, as_share, sample_validation
 from splinefm.train.settings import Training
 
-# Sums over the rows that judge an update: losses, predictions and outcomes; those of several processes add up.
+# Sums over the rows that judge an update: losses, predictions and outcomes; sums of several processes add up.
 
 # A difference of fewer standard errors is explained by chance, and refuses no update.
 DEVIATIONS = 3.0
@@ -117,7 +117,7 @@ class EvaluationSums:
         self.rows, self.weight = self.rows + len(y), self.weight + float(weight.sum())
 
     def to_array(self) -> FloatArray:
-        """Return all sums; those of several processes add up. The losses of rows are not among them."""
+        """Return all sums, without the losses of rows; sums of several processes add up."""
         single = [self.rows, self.weight, self.total, self.floor]
         return np.concatenate([single, self.expected, self.measured, self.squares, self.spread])
 
@@ -155,7 +155,7 @@ class EvaluationSums:
 
     @property
     def excess(self) -> float:
-        """The mean loss above that of perfect predictions."""
+        """The mean loss above the loss of perfect predictions."""
         return self.mean_loss - self.floor / max(self.weight, 1e-300)
 
     def farthest(self) -> Calibration | None:
@@ -327,7 +327,7 @@ class GuardedUpdate:
         return make_verdict(self.guard, self.new, self.before, sums, rise)
 
     def _find_judging_rows(self, training: Training) -> ValidationSample:
-        """Return the held-out rows, those of another table, or the new rows themselves."""
+        """Return the held-out rows, the rows of another table, or the new rows themselves."""
         if as_share(self.guard.validation) is None:
             return sample_validation(replace(self.source, table=self.guard.validation), training)
         return self.held_out if self.held_out.n_rows else sample_validation(self.source, training)

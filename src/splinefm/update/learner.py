@@ -68,7 +68,7 @@ def shift_for_new_classes(
 ) -> FloatArray | None:
     """Return what to add to the biases for classes that occur for the first time; None if there is no such class.
 
-    `bias` has one number, or one per class of a softmax; `score` are those of the new rows, and `n_known` is the number
+    `bias` has one number, or one per class of a softmax; `score` has the new rows' scores, and `n_known` is the number
     of rows that the model has learned from.
     """
     if not may_lack_class(bias) or not rows.sample_weight.any() or not np.isfinite(score).all():

@@ -124,7 +124,7 @@ def _identity(model: Path) -> str | None:
 
 
 def _finish_pending(model: Path) -> None:
-    """Give a state the name that it lacks since a crash, if it is that of the model."""
+    """Rename a state that a crash left under a temporary name, if it belongs to the model."""
     coming, identity = _pending_path(model), _identity(model)
     if identity is None or not coming.is_file():
         return

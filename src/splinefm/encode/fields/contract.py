@@ -64,8 +64,8 @@ class Field(Protocol):
     """The questions that every field answers: `Numerical`, `Categorical`, `MultiValued` and `Cross`.
 
     A field is the user's specification, the fitted object and what is saved: `fit` returns a copy with everything that
-    was learned. Its features are [tokens.., categories or basis functions..], those of a cross `n_categories` blocks of
-    `features_per_category`.
+    was learned. Its features are [tokens.., categories or basis functions..]; a cross has `n_categories` blocks of
+    `features_per_category` features.
 
     `Numerical` also has a transform and rules for special values, `Categorical` and `MultiValued` a vocabulary (see
     `CategoryField`), and `Cross` parts. Code that needs these takes a field of that class: `Schema.numerical`,

@@ -25,7 +25,7 @@ def missing_column_message(
 
 
 def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
-    """The part of a message that offers the names a misspelled one may stand for, the likeliest first.
+    """The part of a message that suggests names for a misspelled one, the likeliest first.
 
     Examples
     --------

@@ -110,7 +110,7 @@ class Model(Protocol):
         """
 
     def towers(self, params: Params, items: Int32Array, context: Int32Array, n_fields: int) -> Towers:
-        """How the units of items meet those of contexts, given the field of every unit on each side."""
+        """How units of items meet units of contexts, given the field of every unit on each side."""
 
     def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[Any, Params]:
         """The model whose interactions are the mean of those with these parameters, and its parameters.

@@ -108,8 +108,8 @@ def as_json(serving: Serving, request_id: str, found: Scored) -> dict[str, Any]:
 
 # Arrow
 
-# How many times --max-body the values of a stream may take once every row has its own: rows may share those of a
-# dictionary, and bits become bytes.
+# How many times --max-body the values of a stream may take once every row has its own: rows may share values
+# of a dictionary, and bits become bytes.
 EXPANSION = 4
 
 
