@@ -94,7 +94,7 @@ MACHINE = "MemTotal:       9000 kB\nMemAvailable:   4000 kB\nSwapFree:       100
     ],
 )
 def test_free_memory_on_linux(tmp_path, monkeypatch, files, free):
-    monkeypatch.setattr(room, "_of_process", lambda process: iter(()))
+    monkeypatch.setattr(room, "_process_limits", lambda process: iter(()))
     write(tmp_path, files)
     assert free_memory(tmp_path / "proc", tmp_path / "group") == free
 
@@ -112,7 +112,7 @@ def test_a_system_that_tells_nothing_sets_no_limit(tmp_path, monkeypatch):
         raise ValueError(name)
 
     monkeypatch.setattr(room.os, "sysconf", refuse)
-    monkeypatch.setattr(room, "_of_process", lambda process: iter(()))
+    monkeypatch.setattr(room, "_process_limits", lambda process: iter(()))
     assert free_memory(tmp_path, tmp_path) == sys.maxsize
 
 

@@ -189,7 +189,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     On Linux and macOS, the names of the two are exchanged in one step. Elsewhere, and on file systems that cannot do
     this, a crash between two steps leaves the old folder under another name, which the next call gives back.
     """
-    remove_abandoned(target.parent, _beside(target), target)
+    remove_abandoned(target.parent, _temporary_names(target), target)
     temporary, old = (target.with_name(_name(target, end)) for end in (_PART, _OLD))
     with _explained(target):
         temporary.mkdir()
@@ -316,7 +316,7 @@ class _File(io.FileIO):
 @contextmanager
 def _created_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield a new file beside the target and its path; it is locked until the end."""
-    remove_abandoned(target.parent, _beside(target))
+    remove_abandoned(target.parent, _temporary_names(target))
     path, raw = _create(target)
     while not _lock(raw, path):  # another process took it for abandoned before it was locked
         raw.close()
@@ -363,7 +363,7 @@ def _name(target: Path, end: str) -> str:
     return f".{target.name[:32]}.{secrets.token_hex(8)}.{end}"
 
 
-def _beside(target: Path) -> re.Pattern[str]:
+def _temporary_names(target: Path) -> re.Pattern[str]:
     return re.compile(rf"\.{re.escape(target.name[:32])}\.[0-9a-f]{{16}}\.({_PART}|{_OLD})")
 
 

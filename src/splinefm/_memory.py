@@ -53,11 +53,11 @@ def free_memory(process: Path = _PROCESS, groups: Path = _GROUPS) -> int:
     >>> free_memory() > 0
     True
     """
-    limits = [_of_machine(process), *_of_groups(process, groups), *_of_process(process)]
+    limits = [_machine_limit(process), *_cgroup_limits(process, groups), *_process_limits(process)]
     return max(0, min(limits))
 
 
-def _of_machine(process: Path) -> int:
+def _machine_limit(process: Path) -> int:
     """What programs can take, swap included."""
     entries = dict(line.split(":", 1) for line in _lines(process / "meminfo"))
     if "MemAvailable" in entries:
@@ -68,7 +68,7 @@ def _of_machine(process: Path) -> int:
         return sys.maxsize  # a system that does not say; it will refuse by itself
 
 
-def _of_groups(process: Path, groups: Path) -> Iterator[int]:
+def _cgroup_limits(process: Path, groups: Path) -> Iterator[int]:
     """What is left in the control groups of this process, of version 2 and 1, and in those around them."""
     for line in _lines(process / "self" / "cgroup"):
         _, kinds, name = line.split(":", 2)
@@ -93,7 +93,7 @@ def _left_in(folder: Path, limit: str, used: str, cache: str) -> Iterator[int]:
         yield int(most) - int(now) + int(stat.get(cache, 0))  # the page cache is freed when needed
 
 
-def _of_process(process: Path) -> Iterator[int]:
+def _process_limits(process: Path) -> Iterator[int]:
     try:
         from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
     except ImportError:  # Windows

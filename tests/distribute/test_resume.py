@@ -27,7 +27,7 @@ def resume(facts, before, **kept):
     dense = SimpleNamespace(number=0, state={})
     model = SimpleNamespace(processes=SimpleNamespace(fail_together=nullcontext), dense=dense, parallel=parallel)
     found = Job(model, None, None, None, 0, None, checkpoints, 0.0, None).resume(facts)
-    return found.step, dense.number
+    return found.step, dense.n_steps
 
 
 def test_the_same_settings_continue():

@@ -95,10 +95,10 @@ def save_model(fitted: Fitted, out: Path) -> None:
     try:
         save(fitted, out)
     except OSError as error:
-        raise OSError(f"cannot write {str(out)!r} ({_reason(error)}); {_rescue(fitted, out.name)}") from error
+        raise OSError(f"cannot write {str(out)!r} ({_reason(error)}); {_save_elsewhere(fitted, out.name)}") from error
 
 
-def _rescue(fitted: Fitted, name: str) -> str:
+def _save_elsewhere(fitted: Fitted, name: str) -> str:
     from splinefm.store.model_file import save
 
     folder = None

@@ -234,12 +234,12 @@ class Checkpoints:
                 sync_folder(part)
                 put_in_place(part, path, part.with_name(f"{part.name}.old"))
                 sync_folder(self.folder)
-                self._forget()
+                self._remove_old()
             published.set_result(None)
         except Exception as error:
             published.set_exception(error)
 
-    def _forget(self) -> None:
+    def _remove_old(self) -> None:
         """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
         matches = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         for match in matches:

@@ -32,7 +32,7 @@ class DenseOptimizer:
         shape: VectorShape,
         model: AnyModel,  # which coordinates are for products of three
     ) -> None:
-        self.learning_rate, self.number = 0.0, 0
+        self.learning_rate, self.n_steps = 0.0, 0
         self.small, self.shape, self.third = list(small.values()), shape, model.third
         self.rows = [len(values) for values in self.small]
         self.flat = list(formula.parameters())
@@ -89,7 +89,7 @@ class DenseOptimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Add penalties to the gradients, and take a step on what is active."""
-        self.number += 1
+        self.n_steps += 1
         if self.small:
             self._step_tables()
         for i, values in enumerate(self.flat):
@@ -122,7 +122,7 @@ class DenseOptimizer:
         """The change of AdamW; m and v are updated."""
         m.lerp_(gradient, 1.0 - BETA1)
         v.lerp_(gradient.square(), 1.0 - BETA2)
-        correct1, correct2 = 1.0 - BETA1**self.number, 1.0 - BETA2**self.number
+        correct1, correct2 = 1.0 - BETA1**self.n_steps, 1.0 - BETA2**self.n_steps
         return self.learning_rate * (m / correct1) / ((v / correct2).sqrt() + EPS)
 
 

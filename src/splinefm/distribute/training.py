@@ -249,7 +249,7 @@ class Job:
         state.position = Position.merge([Position.from_dict(description) for description in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
         averaged = 0 if self.averages is None else self.averages.n_steps
-        numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
+        numbers = {"dense_number": self.model.dense.n_steps, "averaged": averaged}
         kept = {**state.to_dict(), **numbers, "facts": self.facts}
         self.checkpoints.save("step", state.step, self._checkpoint_tensors(), kept)
         self._saved_at, self._has_asked = time.perf_counter(), False
@@ -276,7 +276,7 @@ class Job:
             if kept["best"] is not None:  # it is read at the end, and must not be missing only then
                 self.checkpoints.check("best", kept["best"])
         self.checkpoints.load("step", number, self._checkpoint_tensors())
-        self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged", 0)
+        self.model.dense.n_steps, averaged = kept.pop("dense_number"), kept.pop("averaged", 0)
         if self.averages is not None:
             self.averages.n_steps = averaged
         return RunState.from_dict(kept)

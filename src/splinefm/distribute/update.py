@@ -78,7 +78,7 @@ class DistributedTrial:
             self._before = EvaluationSums(self.loss)
             for batch in self._judges:
                 add_scores(self._before, score, self.source, batch)
-        self.new, self.before = self._of_all(new), self._of_all(self._before)
+        self.new, self.before = self._summed(new), self._summed(self._before)
 
     def judge(self, job: Job, encoder: Encoder) -> Verdict:
         """Compare the model after the update with that before it; all processes get the same verdict."""
@@ -91,9 +91,9 @@ class DistributedTrial:
                 after.add(*self.source.targets(batch), score)
             rise = LossIncrease.between(self._before.row_losses, after.row_losses)
         found = LossIncrease(*self.processes.sums(rise).tolist())
-        return make_verdict(self.guard, self.new, self.before, self._of_all(after), found)
+        return make_verdict(self.guard, self.new, self.before, self._summed(after), found)
 
-    def _of_all(self, own: EvaluationSums) -> EvaluationSums:
+    def _summed(self, own: EvaluationSums) -> EvaluationSums:
         return EvaluationSums.from_array(self.loss, self.processes.sums(own.to_array()))
 
 
@@ -118,7 +118,7 @@ def learn_held_out(job: Job, chunk: Chunk | None) -> None:
     """Take the steps of the rows that were held out, once the update is accepted; they are at most a million."""
     size, model, rate = job.feed.size, job.model, job.constant or 0.0
     n_rows = 0 if chunk is None else len(chunk.y)
-    order = seeded(job.training.seed, model.dense.number).permutation(n_rows)
+    order = seeded(job.training.seed, model.dense.n_steps).permutation(n_rows)
     model.set_rate(rate, ADAGRAD_RATE * rate)
     for at in range(0, int(job.processes.maxima([n_rows])[0]), size):
         batch = job.feed.batch(chunk, order[at : at + size])
@@ -194,7 +194,7 @@ def update_on_processes(
         rows=fitted.encoder.n_rows - old.head.encoder.n_rows,
         loss=fitted.history[-1].train_loss if verdict is None else verdict.new.loss,
         new_features=fitted.encoder.layout.n_features - old.head.encoder.layout.n_features,
-        steps=model.dense.number,
+        steps=model.dense.n_steps,
         continued=kept is not None,
         verdict=verdict,
         seconds=time.perf_counter() - began,
@@ -223,7 +223,7 @@ def _run(
     share = None if guard is None else as_share(guard.validation)
     others = None if guard is None or share is not None else open_same_rows(validation_files(guard), processes, 0)
     # Each update holds out other rows.
-    seed = training.seed + (0 if kept is None else kept.number)
+    seed = training.seed + (0 if kept is None else kept.n_steps)
     scan = Scan(head.encoder.schema, head.loss, request.target, request.sample_weight, share or 0.0, seed)
     with processes.fail_together():  # before the pass over all rows
         if others is not None:

@@ -45,7 +45,7 @@ class OptimizerState:
 
     folder: Path
     optimizer: str  # the optimizer of large tables
-    number: int
+    n_steps: int
     penalties: Array  # the adapted penalties of all groups
     entries: tuple[Entry, ...]  # the files of all processes
 
@@ -60,7 +60,7 @@ class OptimizerState:
             require(
                 self.penalties.shape == model.penalties.shape, f"the state in {str(self.folder)!r} has other groups"
             )
-        model.dense.number = self.number
+        model.dense.n_steps = self.n_steps
         set_penalties(model, self.penalties)
 
 
@@ -94,8 +94,8 @@ def find_optimizer_state(model: Path, identity: str, optimizer: str, *, warn: bo
 
 
 def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> OptimizerState:
-    number = about["number"]
-    require(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
+    n_steps = about["number"]
+    require(type(n_steps) is int and 0 <= n_steps < 2**62, f"it has {n_steps!r} steps")
     penalties = np.array(about["penalties"], np.float64)
     require(penalties.ndim == 2 and bool((penalties >= 0.0).all()), "a penalty is negative or not a number")
     entries = tuple(map(Entry.from_dict, about["files"]))
@@ -104,7 +104,7 @@ def _restored(folder: Path, about: Mapping[str, Any], optimizer: str) -> Optimiz
             f"the state belongs to {str(about['optimizer'])[:20]}, and the optimizer of large tables is {optimizer}; "
             f"continue with --table-optimizer {str(about['optimizer'])[:20]}, or remove the folder"
         )
-    return OptimizerState(folder, optimizer, number, penalties, entries)
+    return OptimizerState(folder, optimizer, n_steps, penalties, entries)
 
 
 def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelModel, optimizer: str) -> None:
@@ -119,7 +119,7 @@ def write_with_state(out: Path, sharded: bool, head: Fitted, model: ParallelMode
     entries = processes.gather_json(entry)
 
     def before(identity: str) -> None:
-        about = {"model": identity, "optimizer": optimizer, "number": model.dense.number, "files": entries}
+        about = {"model": identity, "optimizer": optimizer, "number": model.dense.n_steps, "files": entries}
         with replacing(folder / f"{save}{_INDEX}") as file:
             write_container(file, FORMAT, version(), {"learner": about | {"penalties": model.penalties.tolist()}}, {})
         sync_folder(folder)

@@ -102,7 +102,7 @@ class Watch:
         self._checks = [_check_of(encoder, f) for f in range(len(encoder.fields))]
         self._lock = Lock()  # blocks are encoded by several threads
 
-    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: Array) -> None:
+    def count(self, f: int, column: pa.Array, values: Any, start: Any, weight: Array) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
         check = self._checks[f]
         if check is None:
@@ -115,7 +115,7 @@ class Watch:
             self.odd[f].add(*odd)
             self.missing[f].add(*missing)
 
-    def see_statistics(self, f: int, statistics: Any) -> None:
+    def count_statistics(self, f: int, statistics: Any) -> None:
         """Count the values of a field from what was collected of a table."""
         check = self._checks[f]
         if check is not None:

@@ -276,7 +276,7 @@ class Encoder:
         fields, counts, weights = [], [], []
         for f, collected in enumerate(statistics.fields):
             if watch is not None:
-                watch.see_statistics(f, collected)
+                watch.count_statistics(f, collected)
             extended: Any = self.fields[f].extend(collected)  # type: ignore[arg-type]  # statistics of this very field
             more, more_weights = _feature_sums(extended, collected)
             fields.append(extended)
@@ -330,7 +330,7 @@ class Encoder:
             first, values = int(layout.feature_ptr[f]), item.read(column)
             self._compiled[f].encode_into(values, start, weight)
             if watch is not None:
-                watch.see(f, column, values, start - np.int32(first), weight)
+                watch.count(f, column, values, start - np.int32(first), weight)
 
 
 def fit_encoder(schema: Schema, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:

@@ -232,7 +232,7 @@ class Schema:
         """The schema without some fields, or without all fields of some columns; None stands for no name."""
         fields = [item for item in self.resolved if item.name not in names and not {*item.columns} & {*names}]
         kept = {item.name for item in fields}
-        fields = [item for item in self.fields if item.name in kept and not _lacks(item, kept)]
+        fields = [item for item in self.fields if item.name in kept and not _has_absent_part(item, kept)]
         gone = {item.name for item in self.fields} - {item.name for item in fields}
         return Schema(
             fields, {name: why for name, why in self.provenance.items() if name not in names and name not in gone}
@@ -429,7 +429,7 @@ def _brief(item: AnyField) -> str:
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
 
 
-def _lacks(item: AnyField, names: set[str]) -> bool:
+def _has_absent_part(item: AnyField, names: set[str]) -> bool:
     """Whether a cross names a field that is not there."""
     return not names.issuperset(item.part_names)
 

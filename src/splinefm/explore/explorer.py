@@ -119,7 +119,7 @@ def describe_model(
 ) -> Explorer:
     """Sample the table of a request and describe it for the page of a model that is loaded."""
     table = open_data(request.data, column_types(fitted, request.target, request.weight), request.sep)
-    target = request.target if request.target is not None else _only_other(fitted, table, request.weight)
+    target = request.target if request.target is not None else _only_unread_column(fitted, table, request.weight)
     rows, n_rows = _sampled(fitted, table, target, request, progress)
     items = None if request.items is None else _read_items(fitted, request)
     progress.begin("describing the model")
@@ -128,7 +128,7 @@ def describe_model(
     return Explorer(fitted, payload, origin, index)
 
 
-def _only_other(fitted: Fitted, table: Table, weight: str | None) -> str | None:
+def _only_unread_column(fitted: Fitted, table: Table, weight: str | None) -> str | None:
     others = [name for name in table.names if name not in fitted.encoder.schema.columns and name != weight]
     return others[0] if len(others) == 1 else None
 

@@ -41,7 +41,7 @@ def number_at(fitted: Fitted, target: Target) -> Numerical:
     return found
 
 
-def words_for(fitted: Fitted, target: Target) -> str:
+def target_text(fitted: Fitted, target: Target) -> str:
     """The name of a target in messages."""
     name = repr(number_at(fitted, target).name)
     return name if target.part is None else f"{name} in the cross {fitted.encoder.fields[target.f].name!r}"
@@ -165,7 +165,7 @@ def _quantile_bins(fitted: Fitted, target: Target, count: int, data: object) -> 
     known = training_rows(fitted, target.f) if target.part is None else None
     if known is None:
         raise ValueError(
-            f"the distribution of {words_for(fitted, target)} is not kept with a {type(item.basis).__name__} basis; "
+            f"the distribution of {target_text(fitted, target)} is not kept with a {type(item.basis).__name__} basis; "
             + for_reader(
                 'give data=, such as the training table, or use spacing="u"',
                 "add --data TABLE, such as the training table, or use --spacing u",
@@ -229,7 +229,7 @@ def adaptive_bins(fitted: Fitted, targets: list[Target], max_error: float) -> di
         tolerance = _MARGIN * max_error * share[target] / total if total else max_error
         if lengths[-1] > 2 * tolerance * MAX_BINS:
             raise ValueError(
-                f"max_error={max_error:g} takes more than {MAX_BINS:,} bins of {words_for(fitted, target)}; "
+                f"max_error={max_error:g} takes more than {MAX_BINS:,} bins of {target_text(fitted, target)}; "
                 "raise it, or name fewer fields"
             )
         cuts = _walk(cells.tolist(), lengths.tolist(), tolerance)

@@ -529,17 +529,17 @@ def choose_scale(x: FloatArray, low: float, high: float) -> Scale:
     'symlog'
     """
     linear = Scale()
-    crowd = _crowd(linear, x, low, high)
+    crowd = _max_window_share(linear, x, low, high)
     if crowd <= _CROWDED:
         return linear
-    if low > 0 and _crowd(Scale("log"), x, low, high) < 0.75 * crowd:
+    if low > 0 and _max_window_share(Scale("log"), x, low, high) < 0.75 * crowd:
         return Scale("log")
     sizes = np.abs(x[x != 0.0])
     if not len(sizes):
         return linear
     first, last = np.floor(np.log10([np.quantile(sizes, 0.1), sizes.max()])).astype(int)
     candidates = [Scale("symlog", 10.0 ** float(power)) for power in range(max(first, last - 8), last)]
-    crowds = [_crowd(candidate, x, low, high) for candidate in candidates]
+    crowds = [_max_window_share(candidate, x, low, high) for candidate in candidates]
     return candidates[int(np.argmin(crowds))] if crowds and min(crowds) < 0.75 * crowd else linear
 
 
@@ -622,7 +622,7 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return low - half, high + half
 
 
-def _crowd(scale: Scale, x: FloatArray, low: float, high: float) -> float:
+def _max_window_share(scale: Scale, x: FloatArray, low: float, high: float) -> float:
     """The largest share of the values in a window of the axis."""
     first, last = scale.forward(np.array([low, high]))
     position = np.sort((scale.forward(x) - first) / (last - first))

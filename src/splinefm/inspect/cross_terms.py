@@ -313,14 +313,14 @@ class CrossTerms:
             for one, other in combinations(states, 2):
                 yield from _with_one_field(one, other, block.sums, self._others.sums)
             for three in combinations(states, 3):
-                yield _of_three(three, len(rows))
+                yield _triple_term(three, len(rows))
 
     # Pairs
 
     def _pair_terms(self, block: RowBlock, states: list[States]) -> Iterator[Term]:
         """Products of two fields of which one is a cross, or both."""
         of_field = self._players.of_field
-        tables = [self._meetings(block, state, i) for i, state in enumerate(states)]
+        tables = [self._mean_products(block, state, i) for i, state in enumerate(states)]
         for state, table in zip(states, tables, strict=True):
             for e, players in enumerate(of_field):
                 if len(players) == 1:
@@ -341,7 +341,7 @@ class CrossTerms:
                         worth[mine, theirs] = one.mixed_states[mine].product(slopes, mixed, columns)
             yield _term((one.cross.players, other.cross.players), worth)
 
-    def _meetings(self, block: RowBlock, state: States, number: int) -> FloatArray:
+    def _mean_products(self, block: RowBlock, state: States, number: int) -> FloatArray:
         """Mean products of a cross with all fields: shape (coalitions, 2, n, fields).
 
         The second index says whether the other field comes from the row, instead of the background.
@@ -440,7 +440,7 @@ def _with_one_field(one: States, other: States, row_sums: Sums, background_sums:
         yield _term((one.cross.players, other.cross.players, (j,)), worth[..., j])
 
 
-def _of_three(states: tuple[States, ...], n: int) -> Term:
+def _triple_term(states: tuple[States, ...], n: int) -> Term:
     """Products of three crosses."""
     worth = np.empty((*(len(state.coalitions) for state in states), n))
     for coalitions in itertools.product(*(state.coalitions for state in states)):

@@ -74,7 +74,7 @@ def partial_dependence(
         return np.array([scores.mean() for scores in chosen.scores(fitted, others, threads)])
     f, slots = _encode_grid(fitted, field, grid)
     known = as_background(fitted, background, threads)
-    inner, vectors = _alone(known.pairs, f, slots)
+    inner, vectors = _single_field_terms(known.pairs, f, slots)
     products = 2.0 * (
         known.terms[f] - known.inner[f]
     )  # mean of Σ_e z_f' M_fe z_e, which vanishes when the field is set
@@ -125,7 +125,7 @@ def ice_curves(
     f, values = _encode_grid(fitted, field, grid)
     slots = encode_rows(fitted, table, threads)
     pairs = pair_part(fitted)
-    inner, vectors = _alone(pairs, f, values)
+    inner, vectors = _single_field_terms(pairs, f, values)
     others = without_fields(slots, (f,))
     rest = predict_scores(fitted.model, fitted.params, others, threads)
     curves = rest[:, None] + inner
@@ -148,7 +148,7 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tupl
     return f, slots
 
 
-def _alone(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArray]:
+def _single_field_terms(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArray]:
     """a_f and s_f of rows in which only field f has weight."""
     none = np.zeros(size(fitted))
     vectors = [Z[:, f].astype(np.float64) for _, Z in field_vectors(fitted, values, none, 1)]

@@ -60,17 +60,17 @@ class Padding(NamedTuple):
         """
         k = model.part_size(n_fields) // parts
         is_short = k <= 4 and not model.third and parts == 1
-        return Padding(model.width(n_fields), k, 4 if is_short else eights(k), model.third)
+        return Padding(model.width(n_fields), k, 4 if is_short else round_up_to_8(k), model.third)
 
     @property
     def is_padded(self) -> bool:
         """Whether any zeros are needed."""
-        return (self.padded, eights(self.third)) != (self.k, self.third)
+        return (self.padded, round_up_to_8(self.third)) != (self.k, self.third)
 
     @property
     def padded_width(self) -> int:
         """Numbers of a padded vector."""
-        return (self.width - self.third) // self.k * self.padded + eights(self.third)
+        return (self.width - self.third) // self.k * self.padded + round_up_to_8(self.third)
 
     @property
     def columns(self) -> IndexArray:
@@ -109,13 +109,13 @@ def model_settings(model: AnyModel, padding: Padding) -> ModelSettings:
     return ModelSettings(
         name=model.kind,
         k=model.members * padding.padded,
-        third=eights(padding.third),
+        third=round_up_to_8(padding.third),
         members=model.members,
         order=0 if model.pairwise else model.order,
     )
 
 
-def eights(n: int) -> int:
+def round_up_to_8(n: int) -> int:
     """n, or the next multiple of eight."""
     return -(-n // 8) * 8
 
@@ -189,9 +189,9 @@ def _copies_of(
     with np.errstate(all="ignore"):  # the loss tells of a run that diverges
         R = model.between_all(dict(params), n_fields, np.float32)
     if R.ndim == 2:
-        return _by_fours(R, layout.unit_field), none
+        return _interleave_by_4(R, layout.unit_field), none
     size = R.shape[2] // model.members  # of coordinates with the same weights
-    return np.concatenate([_by_fours(R[:, :, at], layout.unit_field) for at in range(0, R.shape[2], size)]), none
+    return np.concatenate([_interleave_by_4(R[:, :, at], layout.unit_field) for at in range(0, R.shape[2], size)]), none
 
 
 def _panels(matrices: Float32Array, unit_field: Int32Array) -> Float32Array:
@@ -220,7 +220,7 @@ def lines(n: int) -> int:
     return -(-n // 16) * 16
 
 
-def _by_fours(R: Float32Array, unit_field: Int32Array) -> Float32Array:
+def _interleave_by_4(R: Float32Array, unit_field: Int32Array) -> Float32Array:
     """Weights between units, [u // 4, v, u % 4], zero for u = v: the order in which the kernel reads them."""
     n_units = len(unit_field)
     units = np.zeros((-(-n_units // 4) * 4, n_units), np.float32)

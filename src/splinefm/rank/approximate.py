@@ -67,7 +67,7 @@ class ApproximateIndex:
         self._ids, vectors, offsets = index.matrix()
         if not len(self._ids):
             raise ValueError("the index has no items; add some first")
-        points = _of_one_norm(np.hstack([vectors, offsets[:, None]]))
+        points = _with_equal_norms(np.hstack([vectors, offsets[:, None]]))
         if method == "graph":
             self._search = faiss.IndexHNSWFlat(points.shape[1], int(neighbors), faiss.METRIC_INNER_PRODUCT)
             self._search.hnsw.efSearch = int(effort)
@@ -127,7 +127,7 @@ class ApproximateIndex:
         return right / ids.size
 
 
-def _of_one_norm(points: Float32Array) -> Float32Array:
+def _with_equal_norms(points: Float32Array) -> Float32Array:
     squares = np.einsum("nd,nd->n", points, points, dtype=np.float64)
     return np.hstack([points, np.sqrt(squares.max() - squares)[:, None].astype(np.float32)])
 

@@ -124,7 +124,7 @@ class EffectErrorMeter(ErrorMeter):
         return self.split.feature_queries(self.probes)
 
     @cached_property
-    def _reaches(self) -> list[FloatArray]:
+    def _multiplier_bounds(self) -> list[FloatArray]:
         """Upper bounds of the numbers that a feature is multiplied with."""
         return [part[0] for part in self.largest.feature_queries(self.reach[None])]
 
@@ -138,7 +138,7 @@ class EffectErrorMeter(ErrorMeter):
             index = index.reshape(features.shape)
             numbers = self.split.params["factors"][known][:, self.split.feature_columns(f)]
             effects = numbers @ self._probes[i].T.astype(np.float32)
-            reach = np.abs(numbers) @ self._reaches[i]
+            reach = np.abs(numbers) @ self._multiplier_bounds[i]
             for j in range(features.shape[1]):
                 scores += weight[:, j, None] * effects[index[:, j]]
                 sizes += np.abs(weight[:, j]) * reach[index[:, j]]
@@ -152,7 +152,7 @@ class EffectErrorMeter(ErrorMeter):
         m = self.maxima
         # An effect is a sum of `longest` products, a score a sum of `n_weights` effects. Each summand is rounded once
         # with its factors, and once more with every addition.
-        longest = max((len(part) for part in self._reaches), default=0)
+        longest = max((len(part) for part in self._multiplier_bounds), default=0)
         n_weights = sum(sum(self.split.layout.fields[f].widths) for f in self.split.items)
         roundings = MARGIN * (longest + n_weights + 8) * ROUNDING
         return ScoreError(float(m.offset_shift + roundings * (m.offset_size + self.offset_reach)), float(m.measured))

@@ -200,7 +200,7 @@ class ShardedModel:
         def scores(table: object) -> Float32Array:
             chunks = self.encoder.encode_chunks(table, rows=self._rows_at_once, threads=threads, watch=watch)
             parts = [self._score(slots, threads) for slots in chunks]
-            return np.concatenate(parts) if parts else self._no_scores()
+            return np.concatenate(parts) if parts else self._empty_scores()
 
         return scores
 
@@ -254,7 +254,7 @@ class ShardedModel:
 
     def _score(self, slots: Slots, threads: int | None) -> Float32Array:
         parts = [self._score_some(slots[at : at + self._rows_at_once], threads) for at in self._starts(slots)]
-        return np.concatenate(parts) if parts else self._no_scores()
+        return np.concatenate(parts) if parts else self._empty_scores()
 
     def _score_some(self, slots: Slots, threads: int | None) -> Float32Array:
         features, small = slots.compact()
@@ -263,7 +263,7 @@ class ShardedModel:
     def _starts(self, slots: Slots) -> range:
         return range(0, len(slots), self._rows_at_once)
 
-    def _no_scores(self) -> Float32Array:
+    def _empty_scores(self) -> Float32Array:
         return np.empty((0,) if self.head.n_outputs == 1 else (0, self.head.n_outputs), np.float32)
 
     @cached_property

@@ -388,12 +388,12 @@ class StudyRunner:
     def run(self) -> None:
         """Run trials; Ctrl-C ends the search, and propagates only if no trial is complete."""
         try:
-            while self._goes_on():
+            while self._has_trial_left():
                 trial = self.study.ask(self.space)
                 if count_trials(self.study, before=trial.number) < self.trials:
                     self._run_trial(trial)
                 else:
-                    self._give_up(trial, "another process was faster")
+                    self._fail_trial(trial, "another process was faster")
         except OutOfTime:
             self.progress.say("stopped: out of time")
         except KeyboardInterrupt:
@@ -401,7 +401,7 @@ class StudyRunner:
                 raise
             self.progress.say("stopped by Ctrl-C; keeping the finished trials")
 
-    def _goes_on(self) -> bool:
+    def _has_trial_left(self) -> bool:
         """Return whether there is a trial to run.
 
         If other processes run all missing trials, wait until one is complete. A trial without a known process, or whose
@@ -430,10 +430,10 @@ class StudyRunner:
             self.study.tell(trial, state=TrialState.PRUNED)
         except BaseException as error:
             error.add_note(f"in trial {trial.number} with {trial.params}")
-            self._give_up(trial, type(error).__name__)
+            self._fail_trial(trial, type(error).__name__)
             raise
         self.done += 1
-        self._tell(trial)
+        self._report_trial(trial)
 
     def _report(self, trial: Trial, epoch: Epoch) -> None:
         epochs = int(trial.params.get("epochs", self.experiment.space.start["epochs"]))
@@ -446,7 +446,7 @@ class StudyRunner:
         if epoch.epoch < epochs and not self._in_time() and self._has_value():
             raise OutOfTime
 
-    def _give_up(self, trial: Trial, reason: str) -> None:
+    def _fail_trial(self, trial: Trial, reason: str) -> None:
         trial.set_user_attr(REASON, reason)
         self.study.tell(trial, state=TrialState.FAIL)
 
@@ -459,7 +459,7 @@ class StudyRunner:
     def _has_value(self) -> bool:
         return bool(self._trials(TrialState.COMPLETE))
 
-    def _tell(self, trial: Trial) -> None:
+    def _report_trial(self, trial: Trial) -> None:
         """Report a finished trial."""
         summary = summarize_trial(self.study.get_trials(deepcopy=False)[trial.number], self.experiment.metric)
         value = "" if summary.value is None else f"{self.experiment.metric.label} {summary.value:.5g}"

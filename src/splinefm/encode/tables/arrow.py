@@ -206,9 +206,9 @@ def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not isinstance(column.type, pa.BaseExtensionType):
         return column.cast(kind)
     if column.type.extension_name == "pandas.period":
-        return pa.array(_of_pandas(column).to_timestamp(), from_pandas=True).cast(kind, safe=False)
+        return pa.array(_to_pandas(column).to_timestamp(), from_pandas=True).cast(kind, safe=False)
     if column.type.extension_name == "pandas.interval":
-        return _texts(_of_pandas(column))
+        return _texts(_to_pandas(column))
     if column.type.extension_name == "arrow.uuid":
         return _texts(column.to_pylist())
     return plain_column(column.storage, kind)
@@ -279,11 +279,11 @@ def _problem(values: Any) -> str:
     if len(examples) == 1 and "list" in examples:
         inner = _examples(item for value in _present(values) for item in _present(value))
         if len(inner) > 1:
-            return f"holds lists with values of several types, such as {_told(inner)}; give them one type"
+            return f"holds lists with values of several types, such as {_examples_text(inner)}; give them one type"
     if len(examples) > 1:
         return (
-            f"holds values of several types, such as {_told(examples)}; give it one type: numbers with float(value), "
-            "or text with str(value)"
+            f"holds values of several types, such as {_examples_text(examples)}; give it one type: numbers "
+            "with float(value), or text with str(value)"
         )
     kind, example = next(iter(examples.items()), ("object", None))
     if kind == "int":
@@ -299,7 +299,7 @@ def _problem(values: Any) -> str:
     return f"holds values of type {kind}, such as {_short(example)}; convert them to numbers, text or dates"
 
 
-def _told(examples: Mapping[str, object]) -> str:
+def _examples_text(examples: Mapping[str, object]) -> str:
     return " and ".join(f"{_short(value)} ({kind})" for kind, value in list(examples.items())[:3])
 
 
@@ -325,7 +325,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _of_pandas(column: pa.ExtensionArray) -> Any:
+def _to_pandas(column: pa.ExtensionArray) -> Any:
     return column.type.to_pandas_dtype().__from_arrow__(column)
 
 

@@ -26,17 +26,17 @@ from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
 
 
 def ordered_types(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    return {name: kind for name, kind in types.items() if not _is_wish(kind)}
+    return {name: kind for name, kind in types.items() if not _accepts_text(kind)}
 
 
-def _is_wish(kind: pa.DataType) -> bool:
+def _accepts_text(kind: pa.DataType) -> bool:
     # A caller that asks for numbers also takes text, and names the value that is not a number.
     return bool(pa.types.is_float64(kind))
 
 
 def column_type(found: Sequence[pa.DataType], wanted: pa.DataType | None) -> pa.DataType:
     """The type to read a column with, from what the beginnings of the files look like."""
-    if wanted is not None and not _is_wish(wanted):
+    if wanted is not None and not _accepts_text(wanted):
         return wanted
     kinds = {kind for kind in found if not pa.types.is_null(kind)}
     are_numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
@@ -328,7 +328,7 @@ class _Text:
 def from_csv(paths: Sequence[Path], types: Mapping[str, pa.DataType], sep: str | None) -> Table:
     """The table of one or more text files with the same columns."""
     texts = [_find_text(path, sep) for path in paths]
-    schemas = [_look(text, ordered_types(types)) for text in texts]
+    schemas = [_read_schema(text, ordered_types(types)) for text in texts]
     check_columns([text.name for text in texts], schemas)
     return _table(texts, schemas, types)
 
@@ -351,7 +351,7 @@ def _separator(name: str, head: bytes) -> str:
     return find_separator(head, len(head) < _HEAD)
 
 
-def _look(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
+def _read_schema(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns of a file, with the types that its beginning suggests."""
     assert text.path is not None
     with text.explaining(), _open(text, text.location, orders) as reader:
@@ -438,10 +438,10 @@ def _open(
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):
             raise
-        return _header_alone(text, types, names)
+        return _read_header_only(text, types, names)
 
 
-def _header_alone(text: _Text, types: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.RecordBatchReader:
+def _read_header_only(text: _Text, types: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.RecordBatchReader:
     """No rows, of a text that is a header without an end of line, which Arrow takes for nothing."""
     header = next(text.records(), None)
     if header is None:

@@ -128,7 +128,7 @@ def _from_reader(reader: pa.RecordBatchReader) -> Table:
 
 def _from_stream(source: object) -> Table:
     _refuse_unless_stream(source)
-    if _is_of("polars", source):
+    if _comes_from("polars", source):
         refuse_types_of_polars(source)
     try:
         reader = _stream(source)
@@ -137,7 +137,7 @@ def _from_stream(source: object) -> Table:
             return _from_reader(reader)
         table = reader.read_all()
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
-        if _is_of("pandas", source):  # column by column, to convert more or to name the one that fails
+        if _comes_from("pandas", source):  # column by column, to convert more or to name the one that fails
             frame: Any = source
             return _from_dict({str(name): frame.iloc[:, i] for i, name in enumerate(frame.columns)})
         detail = ": ".join(map(str, error.args[::-1]))
@@ -146,14 +146,14 @@ def _from_stream(source: object) -> Table:
     return _from_arrow(table, _index_columns(table.schema))
 
 
-def _is_of(package: str, source: object) -> bool:
+def _comes_from(package: str, source: object) -> bool:
     return type(source).__module__.startswith(package)
 
 
 def _stream(source: object) -> pa.RecordBatchReader:
     if not hasattr(source, "__arrow_c_stream__"):
         return pa.Table.from_batches([pa.record_batch(source)]).to_reader()
-    if _is_of("pandas", source):
+    if _comes_from("pandas", source):
         frame: Any = source
         check_names([str(name) for name in frame.columns])
     with warnings.catch_warnings():

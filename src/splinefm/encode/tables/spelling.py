@@ -45,7 +45,7 @@ def find_values(names: pa.LargeStringArray) -> Values:
         found = _spelled(head)
         if found == "text":
             return found
-    return "text" if found == "numbers" and _merges_too_much(names) else found
+    return "text" if found == "numbers" and _merges_many_names(names) else found
 
 
 def canonical(names: pa.LargeStringArray, values: Values) -> pa.LargeStringArray:
@@ -110,7 +110,7 @@ def _spelled(names: pa.LargeStringArray) -> Values:
     return "text"
 
 
-def _merges_too_much(names: pa.LargeStringArray) -> bool:
+def _merges_many_names(names: pa.LargeStringArray) -> bool:
     """Whether names that differ in more than a trailing ".0" would become one."""
     trimmed = pc.replace_substring_regex(names, pattern=r"\.0*\s*$", replacement="")
     trimmed = _swap(trimmed, {"-0": "0"}, None).unique()  # a zero after rounding: pandas writes its sign

@@ -62,7 +62,7 @@ def graph_windows(g: Graph, item: Numerical, x: str) -> list[GraphWindow]:
         else:
             unit = unit or to_unit(g, item, x)
             is_spline = isinstance(level, BSpline)
-            window = _spline(g, spline_window(level), unit) if is_spline else _everywhere(g, item, level, unit)
+            window = _spline(g, spline_window(level), unit) if is_spline else _global_functions(g, item, level, unit)
         found.append(window._replace(functions=window.functions + first))
         first += size
     return found
@@ -89,7 +89,7 @@ def _spline(g: Graph, window: PolynomialWindow, u: str) -> GraphWindow:
     return GraphWindow(start, g.cast(str(weight), np.float32), width, functions)
 
 
-def _everywhere(g: Graph, item: Numerical, basis: Basis, u: str) -> GraphWindow:
+def _global_functions(g: Graph, item: Numerical, basis: Basis, u: str) -> GraphWindow:
     """All functions of a basis without local support."""
     column = g("Unsqueeze", u, np.array([1]))
     if isinstance(basis, Powers):

@@ -105,7 +105,7 @@ def cross_units(g: Graph, item: Cross, table: Array, inputs: Mapping[str, Column
         token = number_token(g, part, x, part.n_tokens)
         rows = rows._replace(inside=_both(g, rows.inside, g("Less", token, 0)))
         if part.missing_token is None:
-            rows = rows._replace(refused=_either(g, rows.refused, g("GreaterOrEqual", token, part.n_tokens)))
+            rows = rows._replace(refused=_logical_or(g, rows.refused, g("GreaterOrEqual", token, part.n_tokens)))
         windows.append(graph_windows(g, part, g("Where", g("GreaterOrEqual", token, 0), 0.0, x)))
     first: Any = 0
     if rows.cell is not None:
@@ -168,7 +168,7 @@ def _cells(g: Graph, item: Cross, inputs: Mapping[str, ColumnInput]) -> _Rows:
         unseen = OUTSIDE if part.unseen == "error" else size
         features.append(category_feature(g, part, inputs[part.column], unseen))
         if part.unseen == "error" or part.missing == "error":
-            refused = _either(g, refused, g("GreaterOrEqual", features[-1], OUTSIDE))
+            refused = _logical_or(g, refused, g("GreaterOrEqual", features[-1], OUTSIDE))
     if item.buckets is not None:
         cell, inside = _bucket(g, item.buckets, features, sizes)
     else:
@@ -209,7 +209,7 @@ def _both(g: Graph, one: str | None, other: str) -> str:
     return other if one is None else g("And", one, other)
 
 
-def _either(g: Graph, one: str | None, other: str) -> str:
+def _logical_or(g: Graph, one: str | None, other: str) -> str:
     return other if one is None else g("Or", one, other)
 
 

@@ -383,17 +383,17 @@ class TorchEngine(Engine):
 
         The gradient by the parameters between fields is added to their own.
         """
-        used, shape = self._windows.used(block.start, block.weight), (len(block.start), self._windows.n_units)
+        active, shape = self._windows.active(block.start, block.weight), (len(block.start), self._windows.n_units)
         table = self._table.flatten(1)
-        sums = bag_sums(table, used.features, used.begin, used.weights).requires_grad_()
+        sums = bag_sums(table, active.features, active.begin, active.weights).requires_grad_()
         scores = self._scores_of_units(sums.reshape(*shape, *self._table.shape[1:]), dense)
         loss = (block.share * row_losses(self.loss, scores.to(self._exact), block.y)).sum()
         loss.backward()
         # Weights in the order of their features: each sum is then the gradient of a feature.
-        by_feature, order = torch.sort(used.features, stable=True)
+        by_feature, order = torch.sort(active.features, stable=True)
         features, counts = torch.unique_consecutive(by_feature, return_counts=True)
         begin = (counts.cumsum(0) - counts).int()
-        gradient = bag_sums(sums.grad, used.units[order], begin, used.weights[order])
+        gradient = bag_sums(sums.grad, active.units[order], begin, active.weights[order])
         return features.long(), gradient.reshape(-1, *self._table.shape[1:]), loss.detach()
 
     def _scores_of_units(self, sums: Tensor, dense: dict[str, Tensor]) -> Tensor:

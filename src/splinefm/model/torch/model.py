@@ -20,7 +20,7 @@ from splinefm.model.workspace import make_shape
 # From slots to unit vectors on a device: weighted sums of the features of windows, unit by unit.
 
 
-class Used(NamedTuple):
+class ActiveFeatures(NamedTuple):
     """The weights of some rows that are not zero: their features, and where each unit begins."""
 
     features: Tensor
@@ -74,14 +74,16 @@ class Windows(torch.nn.Module):
         sums = bag_sums(table, features, begin.to(features.dtype), weight.reshape(-1))
         return sums.reshape(n, self.n_units, table.shape[1])
 
-    def used(self, start: Tensor, weight: Tensor) -> Used:
+    def active(self, start: Tensor, weight: Tensor) -> ActiveFeatures:
         """Return what is not zero in some rows; `begin` has an entry for every unit of every row."""
         is_used = weight != 0
         row = torch.arange(len(start), dtype=torch.int32, device=start.device)
         units = row[:, None] * self.n_units + self.unit
         before = torch.nn.functional.pad(is_used.reshape(-1).cumsum(0), (1, 0))
         first = torch.arange(len(start), device=start.device)[:, None] * weight.shape[1] + self.begin
-        return Used(self.features(start)[is_used], weight[is_used], units[is_used], before[first.reshape(-1)].int())
+        return ActiveFeatures(
+            self.features(start)[is_used], weight[is_used], units[is_used], before[first.reshape(-1)].int()
+        )
 
 
 def bag_sums(table: Tensor, rows: Tensor, begin: Tensor, weights: Tensor) -> Tensor:
