@@ -99,7 +99,7 @@ def test_targets_are_numbers_of_classes():
     [
         ({"target": "nothing"}, "no column 'nothing'"),
         ({"target": "x"}, "the target 'x' is a field"),
-        ({"most_parameters": 0}, "most_parameters"),
+        ({"max_parameters": 0}, "max_parameters"),
         ({"items": Items(pa.table({"other": [1]}), ["a"])}, "the items have no columns"),
         ({"items": Items(pa.table({"user": ["1"]}), [])}, "0 ids for 1 items"),
         ({"items": Items(pa.table({"user": pa.array([], pa.string())}), [])}, "1 to 20,000 items"),
@@ -154,7 +154,7 @@ def test_a_large_model_keeps_what_its_rows_have_and_the_frequent_rest():
     table = large_table()
     fitted = random_fitted(sf.FwFM(k=4), LARGE, table)
     rows = {name: values[:20] for name, values in table.items()}
-    payload = make_payload(fitted, rows, most_parameters=4000, explain=False)
+    payload = make_payload(fitted, rows, max_parameters=4000, explain=False)
     features = payload.data["model"]["features"]
     assert features <= 900 < fitted.encoder.layout.n_features
     assert len(payload.buffers["factors"]) == 4 * features
@@ -174,7 +174,7 @@ def test_the_page_scores_rows_of_a_cut_model_as_python_does(engine):
     table = large_table()
     fitted = random_fitted(sf.FwFM(k=4), LARGE, table)
     rows = {name: values[:200] for name, values in table.items()}
-    payload = make_payload(fitted, rows, most_parameters=6000, explain=False)
+    payload = make_payload(fitted, rows, max_parameters=6000, explain=False)
     assert payload.data["cut"]
     engine.load(payload)
     np.testing.assert_allclose(engine.call("scores"), fitted.scores(rows), rtol=1e-5, atol=1e-5)

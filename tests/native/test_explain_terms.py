@@ -74,7 +74,7 @@ def by_hand(source, start, weight):
 
 
 def without_slope_inside(source):
-    """The slope of an FFM has no part for the field itself; see splinefm.inspect.quadratic.toward."""
+    """The slope of an FFM has no part for the field itself."""
     if source["model"] == "ffm":
         for f in range(N_FIELDS):
             source["slope"].reshape(N_FIELDS, N_FIELDS, -1)[f, f] = 0.0

@@ -265,7 +265,7 @@ def make_payload(
     target: str | None = None,
     weight: str | None = None,
     items: Items | None = None,
-    most_parameters: int = MAX_PARAMETERS,
+    max_parameters: int = MAX_PARAMETERS,
     explain: bool = True,
     threads: int | None = None,
 ) -> Payload:
@@ -281,7 +281,7 @@ def make_payload(
         Columns of the table with what the model predicts, and with sample weights.
     items : Items, optional
         Items to rank.
-    most_parameters : int
+    max_parameters : int
         A model with more loses its rarest categories and combinations of categories, but none that the rows have:
         `data["cut"]` says how many of a field are left. To the page, the others are unseen.
     explain : bool
@@ -300,13 +300,13 @@ def make_payload(
     (['x', 'c'], 200)
     """
     check_fitted(fitted)
-    check_count("most_parameters", most_parameters, 1, None)
+    check_count("max_parameters", max_parameters, 1, None)
     plans = plan_fields(fitted)
     rows = _read(fitted, table, target, weight)
     sources, buffers = fitted.encoder.schema.sources, Buffers()
     slots = [fitted.encoder.encode(rows, threads=threads), *encode_items(fitted, items, rows, threads)]
     width = fitted.n_outputs * (1 + fitted.model.width(len(plans)))
-    kept = keep_features(fitted, most_parameters // width, slots)
+    kept = keep_features(fitted, max_parameters // width, slots)
     firsts = np.cumsum([0, *(len(part.features) for part in kept)])
     order = list(sources.fields)
     fields = []

@@ -154,15 +154,6 @@ def levels_of(encoder: Encoder, names: list[str]) -> list[list[Level]]:
     return columns
 
 
-def resolutions_of(encoder: Encoder, names: list[str]) -> dict[str, tuple[int, ...]]:
-    """Return the resolutions of these columns."""
-    found = {}
-    for item in encoder.schema.numerical:
-        if item.name in names and isinstance(item.basis, MultiResolution):
-            found[item.name] = item.basis.segments
-    return found
-
-
 def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     """Return a schema with other resolutions.
 

@@ -203,7 +203,7 @@ class Fitted:
         return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
 
     # The methods below import against the order of the folders: users look for them on the model that they hold. The
-    # imports happen in the call, so that importing learn needs none of the later folders.
+    # imports happen in the call, so that importing `train` needs none of the later folders.
 
     def segment(
         self,

@@ -269,7 +269,7 @@ def _beta(g: Graph, z: str, a: float, b: float) -> str:
     return g("Where", g("Less", z, 1.0), g("Where", g("Greater", z, 0.0), inside, 0.0), 1.0)
 
 
-# Of z = (x - location) / scale, clipped to where the family lives, and shapes; as in encode/transforms/families.py.
+# Of z = (x - location) / scale, clipped to where the family lives, and shapes; as in encode/transforms/bestfit.py.
 _CDFS: dict[str, Callable[..., str]] = {
     "normal": _normal,
     "logistic": _logistic,
