@@ -193,6 +193,26 @@ def test_a_sample_that_was_interrupted_says_so(monkeypatch):
     assert {epoch.run for epoch in fitted.history} == {"search"}
 
 
+def test_all_rows_choose_between_the_models_of_a_sample(monkeypatch):
+    monkeypatch.setattr(search, "MIN_SAMPLE", 500)
+    monkeypatch.setattr(search, "BUDGETS", {"default": search.Budget(1e-4, 8.0, 1, 0.0)})
+    runs, run = [], Race.run
+
+    def recorded(self, settings, folds):
+        runs.append((list(settings), tuple(folds)))
+        return run(self, settings, folds)
+
+    monkeypatch.setattr(Race, "run", recorded)
+    fitted = fit()
+    of_sample = {setting for settings, folds in runs if folds != (0,) for setting in settings}
+    final = next(settings for settings, folds in runs if folds == (0,))
+    models = [setting.model for setting in final]
+    assert len({setting.model for setting in of_sample}) >= 3  # models were tried
+    assert len(set(models)) == len(models) - 1 >= 2  # the last setting is the first one with a smaller penalty
+    assert final[-1] == final[0].with_l2(0.1)
+    assert fitted.search[0].epochs == 4
+
+
 def test_a_time_limit_ends_the_search():
     endless = sf.Training(epochs=10**6, patience=None, threads=2, time_limit=1.0)
     begin = time.monotonic()

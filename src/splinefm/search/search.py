@@ -65,7 +65,7 @@ MAX_MIXED, MAX_NUMBERS_OF_MIXTURE, MIN_GAIN_OF_MIXTURE = 192, 1 << 20, 0.002
 # Two members take no longer than one that is fitted again to all rows, and are better.
 MIN_MEMBERS = 2
 # Settings that take part in the final.
-FINALISTS, MIN_FINALISTS, FINALISTS_OF_SAMPLE = 6, 2, 2
+FINALISTS, MIN_FINALISTS, FINALISTS_OF_SAMPLE = 6, 2, 3
 # Models are tried if a fit to all rows takes at most this many times the seconds of the final.
 MAX_FINALS = 2.0
 # With at least this many columns, some that explain nothing by themselves may be left out; how often their number is
@@ -459,7 +459,7 @@ class Search:
         """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
         best = self.best
         trained = self.race.results[best, self.stage[0]].trained
-        if not self.is_open.epochs or trained is None:
+        if not self.is_open.epochs or trained is None or self.is_sampled:  # more rows are learned by heart later
             return
         epochs = self._epochs(best)
         came = int(np.argmin([epoch.validation_loss for epoch in trained.history])) + 1
@@ -473,8 +473,10 @@ class Search:
         self.race.forget(self.pool)
         ranked = self._ranked()
         if self.is_sampled:
-            finalists, done = ranked[:FINALISTS_OF_SAMPLE], [0]
-            if self.is_open.l2:  # more rows bear smaller penalties
+            # More rows can favor another model than the sample, and bear smaller penalties.
+            best_of_model = {each.model: each for each in reversed(ranked)}
+            finalists, done = sorted(best_of_model.values(), key=ranked.index)[:FINALISTS_OF_SAMPLE], [0]
+            if self.is_open.l2:
                 finalists.append(finalists[0].with_l2(0.1))
             finalists = self._affordable(finalists, 0, self.final, at_least_one=True)
             self.race.run(finalists, (0,))
