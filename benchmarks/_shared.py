@@ -192,9 +192,8 @@ def random_model(encoder: Any, model: Any) -> Any:
     """Return a `Fitted` with random parameters: training would make no difference to the time."""
     import splinefm as sf
     from splinefm.model.family.parameters import init_params
-    from splinefm.train.losses import Loss
 
     rng = np.random.default_rng(1)
     params = init_params(model, encoder.layout, rng, scale=0.3)
     params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
-    return sf.Fitted(encoder, model, params, Loss())
+    return sf.Fitted(encoder, model, params, sf.Loss())

@@ -92,13 +92,12 @@ def run_process(
 def _train(processes: Any, features: int, steps: int, rounds: int) -> Measured:
     from splinefm.distribute.model import ParallelModel, first_penalties
     from splinefm.model.optimizers import Group
-    from splinefm.train.losses import Loss
     from splinefm.train.rows import Chunk
 
     slots, y = make_data(steps * BATCH, features)
     layout = slots.layout
     groups = [[Group(field.n_features)] for field in layout.fields]
-    model = ParallelModel(MODEL, layout, Loss(), groups, processes, BATCH)
+    model = ParallelModel(MODEL, layout, sf.Loss(), groups, processes, BATCH)
     model.initialize(0, 0.0)
     first_penalties(model)
     maker = model.batch_maker(tuple(np.ones(field.n_features) for field in layout.fields), steps * BATCH)

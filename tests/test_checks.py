@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm._checks import MOST, check_count, check_fitted, check_increasing, check_positive, check_size
+from splinefm._checks import MAX_SIZE, check_count, check_fitted, check_increasing, check_positive, check_size
 from splinefm._parallel import count_threads, in_order
 from splinefm._wording import on_command_line
 from splinefm.inspect.segment import segment
@@ -21,11 +21,11 @@ def test_integers_are_not_booleans_floats_or_text(value):
 
 
 def test_counts_have_limits():
-    check_count("n", np.int64(MOST), 1)
+    check_count("n", np.int64(MAX_SIZE), 1)
     check_count("n", 10**12, 1, None)
     for value, limits, message in [
         (0, (1,), "n must be at least 1, got 0"),
-        (MOST + 1, (1,), "n must be from 1 to 2,147,483,647"),
+        (MAX_SIZE + 1, (1,), "n must be from 1 to 2,147,483,647"),
         (0, (1, None), "n must be at least 1, got 0"),
         (9, (0, 5), "n must be from 0 to 5, got 9"),
     ]:

@@ -14,8 +14,8 @@ from splinefm._wording import for_reader, setting
 Fitted = TypeVar("Fitted")
 
 # Features are numbered in int32, so that no count of them is larger.
-MOST = int(np.iinfo(np.int32).max)
-# Longer values say more about themselves than about the mistake.
+MAX_SIZE = int(np.iinfo(np.int32).max)
+# Longer values are cut in messages.
 _MAX_SHOWN = 80
 
 
@@ -47,7 +47,7 @@ def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> N
         raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def check_count(name: str, value: object, low: int, high: int | None = MOST) -> None:
+def check_count(name: str, value: object, low: int, high: int | None = MAX_SIZE) -> None:
     """Raise unless value is an integer from `low` to `high`; None is no limit.
 
     Examples
@@ -60,7 +60,7 @@ def check_count(name: str, value: object, low: int, high: int | None = MOST) -> 
     if not isinstance(value, int | np.integer) or not is_integer(value):
         raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < low or (high is not None and value > high):
-        allowed = f"at least {low}" if high is None or (value < low and high == MOST) else f"from {low} to {high:,}"
+        allowed = f"at least {low}" if high is None or (value < low and high == MAX_SIZE) else f"from {low} to {high:,}"
         raise ValueError(f"{name} must be {allowed}, got {value:,}")
 
 
@@ -122,7 +122,7 @@ def check_kind(name: str, value: object, kind: type | UnionType, example: str) -
 
 
 def brief(value: object) -> str:
-    """What an argument is, in a few words: tables and arrays are named by their type.
+    """A short description of an argument: tables and arrays are named by their type.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def check_column_name(what: str, value: object) -> None:
 
 
 def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
-    """The argument; raise unless it is a `sf.Fitted`, which it is by what it has: this module imports no folder.
+    """The argument; raise unless it is a `sf.Fitted`, by its attributes: this module cannot import the class.
 
     Examples
     --------

@@ -369,7 +369,7 @@ def _temporary_names(target: Path) -> re.Pattern[str]:
 
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
-    """Have errors of the system name the target, the reason and a way out."""
+    """Add the target, the reason and a way out to errors of the system."""
     try:
         yield
     except OSError as error:

@@ -318,12 +318,11 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
     import splinefm as sf
     from splinefm.distribute.fit import DistributedFit, JobSettings, fit_on_processes
     from splinefm.distribute.processes import run_together
-    from splinefm.train.losses import Loss
 
     fresh(folder)
     pq.write_table(pa.table(rows(400)), folder / "rows.parquet")
     training = sf.Training(epochs=2, batch_size=64, learning_rate=0.03, seed=3, threads=1)
-    request = DistributedFit(str(folder / "rows.parquet"), "click", SCHEMA, sf.FM(k=2), Loss(), training=training)
+    request = DistributedFit(str(folder / "rows.parquet"), "click", SCHEMA, sf.FM(k=2), sf.Loss(), training=training)
 
     def fit(out: str) -> None:
         torch.set_num_threads(1)

@@ -41,15 +41,15 @@ def small_table(rng: np.random.Generator, n: int = 600) -> dict[str, Any]:
 
 def check_weights(title: str, weight: Any, rng: np.random.Generator) -> None:
     """A fit with weights is finite, and does not depend on their unit."""
+    import splinefm as sf
     from splinefm.fit.evaluation import measure
-    from splinefm.train.losses import Loss
 
     table = small_table(rng)
     fitted = fit({**table, "w": weight}, sample_weight="w")
     scores = fitted.scores(table, watch=False, threads=1).astype(np.float64)
     require_finite("scores", scores)
     if len(np.unique(table["y"][np.asarray(weight) > 0])) == 2:  # otherwise some metrics are not determined
-        for metric in measure(Loss(), table["y"], scores, np.asarray(weight, np.float64)):
+        for metric in measure(sf.Loss(), table["y"], scores, np.asarray(weight, np.float64)):
             require_finite(metric.name, metric.value)
     if len(np.unique(weight)) == 1:
         plain = fit({**table, "w": np.ones(len(scores))}, sample_weight="w").scores(table, watch=False, threads=1)
@@ -97,7 +97,6 @@ def check_scores(loss_name: str, size: float, folder: Path) -> None:
     """A model whose scores are ± size: predictions, losses and slopes are those of stable formulas."""
     import splinefm as sf
     from splinefm.fit.evaluation import measure
-    from splinefm.train.losses import Loss
     from support import fit_encoder, random_params
 
     table = {"x": np.linspace(0, 1, 30), "c": ["a", "b", "c"] * 10}
@@ -106,7 +105,7 @@ def check_scores(loss_name: str, size: float, folder: Path) -> None:
     first = encoder.layout.feature_ptr[1]
     for feature, value in zip(range(first, first + 3), (-size, 0.0, size), strict=True):
         params["linear"][feature] = value
-    loss = Loss(loss_name) if loss_name != "softmax" else Loss("softmax", classes=("p", "q", "r"))
+    loss = sf.Loss(loss_name) if loss_name != "softmax" else sf.Loss("softmax", classes=("p", "q", "r"))
     if loss_name == "softmax":
         params = {name: np.stack([values, -values, 0 * values]) for name, values in params.items()}
     fitted = sf.Fitted(encoder, sf.FM(k=2), params, loss)

@@ -202,7 +202,7 @@ class Checkpoints:
 
     @property
     def has_failed(self) -> bool:
-        """Whether what is written in the background has failed; `wait` says why."""
+        """Whether writing in the background has failed; `wait` raises the error."""
         done = [item for item in (self._pending, self._published) if item is not None and item.done()]
         return any(item.exception() is not None for item in done)
 
@@ -217,7 +217,7 @@ class Checkpoints:
                 published.result()
             except dcp.CheckpointException as error:
                 own = error.failures.get(self.processes.index)
-                if own is None:  # those that failed know as well, and say it
+                if own is None:  # the processes that failed report it themselves
                     raise PeerFailed(str(error)) from error
                 raise OSError(_cannot_write(self.folder, own[0])) from error
             except OSError as error:
@@ -274,7 +274,7 @@ class Checkpoints:
             raise ValueError(f"{damaged(path)}; {self._advice(kind)}") from error
 
     def check(self, kind: str, number: int) -> None:
-        """Raise if a checkpoint is missing, or one of its files but those with tensors is damaged."""
+        """Raise if a checkpoint is missing, or one of its files without tensors is damaged."""
         try:
             check_files(self._path(kind, number), self._manifest(kind, number)[1])
         except DamagedCheckpoint as error:
@@ -311,7 +311,7 @@ class Checkpoints:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint, its state first: half of one must not be taken for a whole one."""
+    """Remove a checkpoint, its state first: a partly removed checkpoint must not look complete."""
     (path / STATE).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
 

@@ -25,11 +25,11 @@ from splinefm.distribute.wire import Mismatch, from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
 from splinefm.train.rows import ValidationSample
 
-# The most validation rows of all processes.
+# Maximum number of validation rows, over all processes.
 VALIDATION_ROWS = 1_000_000
 STATISTICS = "statistics.bin"
-# The checksums of the statistics and of the validation rows of all processes. It is written last: with it, all are
-# there.
+# The checksums of the statistics and of the validation rows of all processes. It is written last: if it
+# exists, so do all others.
 MANIFEST = "prepared.json"
 
 

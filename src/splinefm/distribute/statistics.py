@@ -84,7 +84,7 @@ class MergeTree(Generic[_Part]):
 # blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
 # tree over the blocks, so that the result is the same to the bit, however the blocks are divided.
 
-# A share of validation rows can be halved so often.
+# Maximum number of times that the share of validation rows is halved.
 HALVINGS = 40
 
 

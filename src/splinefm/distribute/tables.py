@@ -36,7 +36,7 @@ FUSED: dict[str, type[torch.optim.Optimizer]] = {
     "rowwise-adagrad": RowWiseAdagrad,
     "adam": torch.optim.Adam,
 }
-# What they keep for every number of a table.
+# Numbers that they keep for every number of a table.
 STATE = {"adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 
 

@@ -81,7 +81,7 @@ class DistributedTrial:
         self.new, self.before = self._summed(new), self._summed(self._before)
 
     def judge(self, job: Job, encoder: Encoder) -> Verdict:
-        """Compare the model after the update with that before it; all processes get the same verdict."""
+        """Compare the models before and after the update; all processes get the same verdict."""
         after = EvaluationSums(self.loss)
         with self.processes.fail_together():
             chunks = [self.source.encode(batch, encoder, self.loss, self.threads) for batch in self._judges]

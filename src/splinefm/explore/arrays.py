@@ -83,14 +83,14 @@ def json_number(value: float) -> float | str | None:
 
 @dataclass(frozen=True, eq=False)
 class KeptFeatures:
-    """What is left of a field.
+    """The features of a field that a page gets.
 
     Parameters
     ----------
     members : array
         Positions of the categories (or, of a cross, the combinations) that are kept, ascending.
     total : int
-        How many the field has.
+        Number of categories or combinations of the field.
     features : array
         The features of the field that are kept, ascending.
     """

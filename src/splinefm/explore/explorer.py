@@ -28,41 +28,23 @@ RANK = "rank"
 
 @dataclass(frozen=True)
 class ExploreRequest:
-    """What the user asked for.
-
-    Parameters
-    ----------
-    model, data
-        The model file and the table.
-    target, weight : str, optional
-        Columns of the table. By default the target is the only column that is not a field, if there is one.
-    sample : int
-        Maximum number of rows in the page.
-    index : str, optional
-        An item index, which the server ranks.
-    items, ids : str, optional
-        A small catalog that the page itself ranks, and its column of ids.
-    sep : str, optional
-        Column separator of CSV files.
-    threads : int, optional
-        All cores by default.
-    """
+    """What a user asks to explore."""
 
     model: Path
     data: str
-    target: str | None = None
+    target: str | None = None  # by default the only column that is not a field, if there is one
     weight: str | None = None
-    sample: int = 5000
-    index: str | None = None
-    items: str | None = None
-    ids: str | None = None
+    sample: int = 5000  # maximum number of rows in the page
+    index: str | None = None  # an item index, which the server ranks
+    items: str | None = None  # a small catalog, which the page itself ranks
+    ids: str | None = None  # its column of ids
     sep: str | None = None
     threads: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
-    """Everything that a page is rendered from, and the index that its server asks.
+    """The data of a page, and the index that its server searches.
 
     Parameters
     ----------

@@ -113,7 +113,7 @@ def discretize(
             'give the number of bins or their edges: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3'
         )
     bins: dict[Target, Bins] = {}
-    for name in sorted(counts, key=lambda name: is_cross(fitted, name)):  # what is said of a cross holds there
+    for name in sorted(counts, key=lambda name: is_cross(fitted, name)):  # settings of a cross come last, and win
         for target in targets_named(fitted, name):
             if not is_steps(number_at(fitted, target)):
                 bins[target] = spaced_bins(fitted, target, counts[name], spacing, data)

@@ -177,7 +177,7 @@ def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array
     own = _own_weight(fitted, f)
     vectors = np.zeros((len(factors), m, k), np.float32)
     vectors[:, m - 2, 0] = fitted.params["linear"][rows]
-    with np.errstate(all="ignore"):  # what is not finite is told later
+    with np.errstate(all="ignore"):  # numbers that are not finite are reported later
         for e in range(m - 2):
             part = factors[:, fitted.model.columns(e)]
             if e > f:  # M_fe' v; the vectors of field e meet it as they are

@@ -281,7 +281,7 @@ class CrossTerms:
     def map(
         self, function: Callable[[int, Iterator[Term]], Any], rows: EncodedRows, threads: int | None
     ) -> Iterator[tuple[slice, Any]]:
-        """Rows, and the result of a function of their number and terms, block by block."""
+        """Call a function with the number of rows and their terms, block by block; yield the rows and its results."""
         width = sum(self._fitted.params["factors"].shape[1:]) + 1
         states = 1 << max((len(cross.players) for cross in self._crosses), default=0)
         largest = max(len(self.background) * width, 4 * states * self._players.n**2 if self._others.sums else 1)

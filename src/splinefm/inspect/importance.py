@@ -272,7 +272,7 @@ def importance(
 
 
 def _own_background(rows: EncodedRows) -> EncodedRows:
-    """The rows themselves, or of a model with crosses as many of them as a background has."""
+    """The rows themselves; for a model with crosses, a sample of the size of a background."""
     if not rows.positions or len(rows) <= MAX_ROWS:
         return rows
     return rows[spaced_rows(len(rows), MAX_ROWS)]

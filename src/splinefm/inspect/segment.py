@@ -234,7 +234,7 @@ def _view(
 
 
 class _SegmentParts:
-    """What the segments of a view leave of the model: a function of the fields that vary. Filled chunk by chunk."""
+    """The model with the values of segments inserted: a function of the fields that vary. Filled chunk by chunk."""
 
     def __init__(self, fitted: Fitted, sources: Sources, names: tuple[str, ...], means: Means) -> None:
         self.fitted, self.sources, self.names, self.means = fitted, sources, names, means
@@ -355,7 +355,7 @@ def _read_columns(source: Table, names: list[str], rows: int) -> Iterator[tuple[
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """What stands for the columns that a segment does not name."""
+    """Means in place of the columns that a segment does not name."""
 
     # The mean vector and linear weight of each field all of whose columns are absent.
     vectors: dict[int, tuple[FloatArray, float]] = field(default_factory=dict)

@@ -156,7 +156,7 @@ def _field_means(fitted: Fitted, slots: Slots) -> FloatArray:
     return means
 
 
-# What players add to the score of a row, alone and together: the effects of a decomposition, and Shapley values.
+# What players add to the score of a row, one by one and together: the effects of a decomposition, and Shapley values.
 
 Triple = tuple[int, int, int]
 

@@ -202,7 +202,7 @@ def _merged(counts: FloatArray, first: int) -> list[list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """The result of the pass."""
+    """The result of one pass over the data."""
 
     n_rows: int
     other_columns: list[str]  # columns that are not fields of the model
@@ -227,7 +227,7 @@ def survey(
     sep: str | None = None,
     output: int | None = None,
 ) -> Survey:
-    """Read the data once and collect everything that the page needs.
+    """Read the data once: predictions, targets, a sample, and sums by field.
 
     With `output`, the score of one class of a model of several is explained, and its probability is compared with
     whether a target is that class.

@@ -477,7 +477,10 @@ class TripleMoments:
 def map_blocks(
     function: Callable[[Sums], Any], fitted: Fitted, slots: Slots, players: Players, threads: int | None
 ) -> Iterator[tuple[slice, Any]]:
-    """Rows and the result of a function of their sums, block by block; blocks do not depend on the threads."""
+    """Call a function with the sums of rows, block by block; yield the rows and its results.
+
+    Blocks do not depend on the number of threads.
+    """
     layout = slots.layout
     vectors = ProductVectors(fitted, layout)
     of_units = players.of_units(layout)

@@ -105,7 +105,7 @@ class Padding(NamedTuple):
 
 
 def model_settings(model: AnyModel, padding: Padding) -> ModelSettings:
-    """The model as the compiled loops of training know it."""
+    """The settings of a model for the compiled loops of training."""
     return ModelSettings(
         name=model.kind,
         k=model.members * padding.padded,
@@ -186,7 +186,7 @@ def _copies_of(
     n_fields = len(layout.fields)
     if not model.field_shapes(n_fields):
         return none, none
-    with np.errstate(all="ignore"):  # the loss tells of a run that diverges
+    with np.errstate(all="ignore"):  # the loss shows that the run diverges
         R = model.between_all(dict(params), n_fields, np.float32)
     if R.ndim == 2:
         return _interleave_by_4(R, layout.unit_field), none

@@ -39,7 +39,7 @@ BLOCK = 1024  # items whose float64 vectors are in memory at a time
 
 
 class ReadWriteLock:
-    """Lets in any number of readers, or one writer; a writer that waits goes before readers that come later.
+    """A lock for any number of readers, or one writer; a waiting writer goes before later readers.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class ReadWriteLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold the lock together with other readers."""
+        """Hold the lock, shared with other readers."""
         with self._changed:
             while self._is_writing or self._n_waiting:
                 self._changed.wait()
@@ -72,7 +72,7 @@ class ReadWriteLock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the lock without anyone else."""
+        """Hold the lock exclusively."""
         with self._changed:
             self._n_waiting += 1
             try:

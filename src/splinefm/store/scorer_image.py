@@ -81,13 +81,13 @@ class ImageWriter:
         self.meta.append(data + bytes(-len(data) % 8))
 
     def texts(self, texts: Sequence[str]) -> None:
-        """Add a number of texts, and these."""
+        """Add the number of texts, then the texts."""
         self.integers(len(texts))
         for text in texts:
             self.text(text)
 
     def array(self, values: Array, dtype: npt.DTypeLike) -> None:
-        """Refer to an array, which is copied."""
+        """Add a reference to a copy of an array."""
         data = np.ascontiguousarray(values, dtype).tobytes()
         self.integers(self.size, np.size(values))
         self.tables.append(data + bytes(-len(data) % 8))

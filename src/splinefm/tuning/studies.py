@@ -287,7 +287,7 @@ def base_of(study: Study) -> dict[str, Any] | None:
 
 
 def claim_study(study: Study, base: Mapping[str, Any], fingerprint: Mapping[str, str]) -> None:
-    """Make a new study one of this task and this base; raise an error if it belongs to another task."""
+    """Record the task and the base in a new study; raise an error if a study belongs to another task."""
     known = study.user_attrs.get(FINGERPRINT)
     if known is None:
         study.set_user_attr(FINGERPRINT, {"base": dict(base), "task": dict(fingerprint)})

@@ -188,7 +188,7 @@ def tune(
             chosen, table, None if named else target, sample_weight, str(target) if named else None, eval_set
         )
         experiment = Experiment(task, chosen.model, metric, progress)
-        # Mistakes are told before the search.
+        # Mistakes are reported before the search.
         distributions = studies.make_distributions(merge_spaces(experiment.space.entries(), space))
         for name in {**distributions, **(space or {})}:
             experiment.space.check(name, studies.values_to_check(distributions.get(name)))

@@ -321,7 +321,7 @@ class GuardedUpdate:
         return _rows_of(self.held_out)
 
     def judge(self, after: Fitted) -> Verdict:
-        """Compare the model after the update with that before it."""
+        """Compare the models before and after the update."""
         sums = self._sums(after)
         rise = LossIncrease.between(self.before.row_losses, sums.row_losses)
         return make_verdict(self.guard, self.new, self.before, sums, rise)

@@ -45,7 +45,7 @@ from splinefm.update.state import PENALTIES, LearnerState, find_state, saving_st
 # fewer rows than this among all rows that it knows, was not among them.
 MARGIN, MIN_EXPECTED = 1.0, 0.5
 # The largest shift, and rounds for several classes.
-MOST, ROUNDS = 60.0, 20
+MAX_SHIFT, ROUNDS = 60.0, 20
 
 
 def may_lack_class(bias: FloatArray) -> bool:
@@ -97,7 +97,9 @@ def _shift_of_two(
     share = certain * float(_mean(rows, rows.y if bias < 0.0 else 1.0 - rows.y))
     if n_known * float(predicted) >= MIN_EXPECTED or not share > 0.0:
         return None
-    return np.array(sign * find_root(lambda by: float(_mean(rows, loss.predict(sign * score + by))) - share, 0.0, MOST))
+    return np.array(
+        sign * find_root(lambda by: float(_mean(rows, loss.predict(sign * score + by))) - share, 0.0, MAX_SHIFT)
+    )
 
 
 def _mean(rows: Chunk, values: FloatArray) -> FloatArray:

@@ -101,7 +101,7 @@ def cross_units(g: Graph, item: Cross, table: Array, inputs: Mapping[str, Column
     for i in item.numbers:
         part = item.number(i)
         x = read_number(g, part)
-        # What is missing where it may not be gets a token that the field does not have.
+        # A missing value that the field refuses gets a token that the field does not have.
         token = number_token(g, part, x, part.n_tokens)
         rows = rows._replace(inside=_both(g, rows.inside, g("Less", token, 0)))
         if part.missing_token is None:

@@ -69,7 +69,7 @@ class Graph:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Names of values that are made meanwhile begin with this one, for those who look at the graph."""
+        """Context in which names of values begin with this prefix, for readers of the graph."""
         before, self._scope = self._scope, f"{name}/"
         try:
             yield

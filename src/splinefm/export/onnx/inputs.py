@@ -155,7 +155,7 @@ def _padded(item: MultiValued, column: pa.Array, given: ColumnInput) -> Array:
 
 
 def _new_name(text: str, names: Collection[str]) -> str:
-    """A name that is none of the others."""
+    """A name that differs from all others."""
     while text in names:
         text = f"<{text}>"
     return text

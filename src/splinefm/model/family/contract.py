@@ -63,7 +63,7 @@ class Model(Protocol):
 
     @property
     def members(self) -> int:
-        """How many models this is the mean of, if their vectors stand side by side with shares or weights of their own.
+        """Number of models that this model averages, whose vectors are side by side, each with its share or weights.
 
         Only a mean of models has more than one: see `mean_model`. It is trained further as one model.
         """

@@ -46,7 +46,7 @@ def param_shapes(model: Model, layout: SlotLayout, n_outputs: int = 1) -> dict[s
 
 
 def count_outputs(params: Params) -> int:
-    """How many scores a row gets from some parameters."""
+    """Number of scores per row."""
     return len(params["bias"]) if params["bias"].ndim == 2 else 1
 
 
@@ -150,7 +150,7 @@ def mean_model(model: AnyModel, members: Sequence[Params], layout: SlotLayout) -
 
 
 def member_model(model: AnyModel, n: int) -> AnyModel:
-    """Return the model of one of n members whose mean a model is.
+    """Return the model of a single member, given the mean of n members.
 
     Examples
     --------

@@ -180,24 +180,10 @@ class TorchEngine(Engine):
 
     Parameters
     ----------
-    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
-        The model.
-    layout : SlotLayout
-        Layout of the slots to train on.
-    params : dict of arrays
-        Initial parameters; the engine copies them.
-    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"}
-        Loss to minimize.
-    optimizer : Optimizer
-        Optimizer and its settings.
-    groups : list of lists of Group, optional
-        Penalties: for each field, groups that cover its features in order. No penalty by default.
-    batch_size : int
-        Largest number of rows per step.
+    model, layout, params, loss, optimizer, groups, batch_size, loss_parameter
+        As for `CpuEngine`.
     threads : int, optional
         Number of threads on the CPU; all cores by default.
-    loss_parameter : float
-        The power of the Tweedie loss, the level of the quantile loss, or the threshold of the Huber loss.
     device : str, optional
         A device of torch, such as "cpu" or "cuda:1". By default CUDA if there is one, else the CPU.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class NamedLoss(Protocol):
-    """What is asked of a loss: `splinefm.train.losses.Loss` is one."""
+    """A loss by name and parameter, such as `splinefm.train.losses.Loss`."""
 
     @property
     def name(self) -> str:

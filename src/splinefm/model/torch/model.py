@@ -75,7 +75,7 @@ class Windows(torch.nn.Module):
         return sums.reshape(n, self.n_units, table.shape[1])
 
     def active(self, start: Tensor, weight: Tensor) -> ActiveFeatures:
-        """Return what is not zero in some rows; `begin` has an entry for every unit of every row."""
+        """Return the nonzero weights of some rows; `begin` has an entry for every unit of every row."""
         is_used = weight != 0
         row = torch.arange(len(start), dtype=torch.int32, device=start.device)
         units = row[:, None] * self.n_units + self.unit

@@ -4,7 +4,7 @@ import { el } from "../base/dom.js";
 import { number } from "../base/format.js";
 import { BarsCard } from "../charts/bars.js";
 
-const MOST = 25;
+const MAX_BARS = 25;
 
 export class ImportanceView {
   constructor(app) {
@@ -90,7 +90,7 @@ export class ImportanceView {
 
   bars(title, xTitle, rows, columns) {
     const card = new BarsCard(title);
-    const bars = rows.slice(0, MOST).map(([name, value, open]) => ({
+    const bars = rows.slice(0, MAX_BARS).map(([name, value, open]) => ({
       name,
       from: 0,
       to: value,
@@ -100,7 +100,7 @@ export class ImportanceView {
     }));
     card.show({
       bars,
-      title: xTitle + (rows.length > MOST ? `, the ${MOST} largest of ${rows.length}` : ""),
+      title: xTitle + (rows.length > MAX_BARS ? `, the ${MAX_BARS} largest of ${rows.length}` : ""),
       xTitle: this.app.about.score_unit,
       table: {
         columns,
