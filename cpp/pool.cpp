@@ -41,7 +41,7 @@ std::uint32_t parts_left(std::uint64_t state) { return static_cast<std::uint32_t
 
 }  // namespace
 
-// What threads share. A child process leaves that of its parent as it is and makes another.
+// What threads share. A child process leaves its parent's crew as it is and makes another.
 struct Team::Crew {
     std::mutex busy;
     const unsigned born = forks.load();

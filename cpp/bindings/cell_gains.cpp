@@ -37,7 +37,7 @@ void bind_cell_gains(nb::module_& module) {
                nb::arg("pairs").noconvert(), nb::arg("residual").noconvert(), nb::arg("fold").noconvert(),
                nb::kw_only(), nb::arg("n_folds"), nb::arg("shrinkage"), nb::arg("threads"),
                "How much smaller the squared residuals of each fold of rows get by the cell means of the others, for "
-               "pairs of columns, or columns alone, whose second number is -1. `cells` has the cell of every column, "
+               "pairs of columns, or single columns, whose second number is -1. `cells` has the cell of every column, "
                "level and row, `sizes` the number of cells.");
 }
 

@@ -82,7 +82,7 @@ private:
     std::vector<std::int32_t> lowest, highest;
 };
 
-// A linear map from the sums of a context's units, and those of products of 1, 2, .. `products` of them, to a query.
+// A linear map from the sums of a context's units, and from sums of products of 1, 2, .. `products` units, to a query.
 struct QueryMap {
     std::vector<MapBlock> blocks;
     In<double> weights;

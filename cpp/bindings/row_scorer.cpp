@@ -205,7 +205,7 @@ void bind_row_scorer(nb::module_& module) {
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
                "Scores of encoded rows, several classes one after the other.");
     nb::class_<ScorerOwner>(module, "RowScorer",
-                            "Raw values of one row -> its score; `columns` and `readers` are those of RowEncoder.")
+                            "Raw values of one row -> its score; `columns` and `readers` as in RowEncoder.")
         .def(nb::init<std::shared_ptr<EncoderOwner>, const ParamArrays&, const std::string&, double, double>(),
              nb::kw_only(), nb::arg("encoder"), nb::arg("params"), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),

@@ -1,4 +1,4 @@
-// Elementary functions for transforms: those of the machine's C library, but for asinh.
+// Elementary functions for transforms, from the machine's C library, but for asinh.
 //
 // NumPy has other code for the same functions on processors with AVX-512, which rounds some values differently, as do
 // versions of glibc for asinh. A value on the border of two bins, u = T(z) = cut, would then fall into one bin on the

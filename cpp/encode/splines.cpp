@@ -8,7 +8,7 @@ namespace {
 // Two numbers in a register, which all 64-bit processors have: of wider ones GCC keeps some in memory.
 typedef double Pair __attribute__((vector_size(16)));
 
-// With t the position inside the segment, the weights of degree d follow from those of degree d - 1: of the weight of
+// With t the position inside the segment, the weights of degree d follow from degree d - 1: of the weight of
 // function j, the part (t + d - 1 - j) / d moves on to function j + 1. The degree is known to the compiler, so that
 // divisions by 2 and 4 are products. A number is a double or a pair.
 template <int Degree, class Number> [[gnu::always_inline]] inline void weights_at(Number t, Number* weight) {

@@ -14,7 +14,7 @@ class StringTable {
 public:
     // The strings must live as long as the table; of equal ones the first is found. At most 2³⁰.
     explicit StringTable(Strings known);
-    // A table that was built before, such as that of a file, which must live as long as this one: a power of two of
+    // A table that was built before, such as a file's, which must live as long as this one: a power of two of
     // positions of strings, -1 in one of them at least.
     StringTable(Strings known, const std::int32_t* slots, std::uint64_t n_slots)
         : slots(slots), n_slots(n_slots), known(known) {}

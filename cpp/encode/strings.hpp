@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little, "the first byte of a w
 struct String {
     const char* bytes;
     std::int64_t size;
-    const char* end;  // of what may be read: that of the string, or of more text behind it
+    const char* end;  // of the memory that may be read: the string, or more text behind it
 };
 
 struct Strings {

@@ -1,7 +1,7 @@
 /* The C interface of splinefm's scorer: scores of rows of raw values, without Python.
  *
  * `fitted.export_scorer("m.sfs")` (Python) or `splinefm export m.sfm --to scorer --out m.sfs` writes a scorer file,
- * which this library maps into memory: processes share one copy. Scores are those of `fitted.scorer()`, to the bit.
+ * which this library maps into memory: processes share one copy. Scores equal `fitted.scorer()`, to the bit.
  *
  *     sfm_scorer* scorer;
  *     sfm_error error;
@@ -36,7 +36,7 @@ extern "C" {
 #define SFM_API
 #endif
 
-/* Incremented when a function or struct changes; `sfm_abi_version` tells that of the library. */
+/* Incremented when a function or struct changes; `sfm_abi_version` returns the version of the library. */
 #define SFM_ABI_VERSION 1
 
 /* Results of functions. */
@@ -179,16 +179,16 @@ SFM_API int32_t sfm_score(const sfm_scorer* scorer, sfm_workspace* workspace, co
 SFM_API int32_t sfm_predict(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* rows, size_t n,
                             double* out, sfm_error* error);
 
-/* Raw scores of one context with n items, the same as those of whole rows. `context` has sfm_n_columns values; those
- * of the n_item_columns columns of items are ignored, and replaced by those of each item, in the order of
+/* Raw scores of one context with n items, equal to the scores of whole rows. `context` has sfm_n_columns values; in
+ * the n_item_columns columns of items they are ignored, and replaced by the values of each item, in the order of
  * `item_columns`. What does not depend on the item is encoded once. */
 SFM_API int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* context,
                                 const int64_t* item_columns, size_t n_item_columns, const sfm_value* items, size_t n,
                                 double* out, sfm_error* error);
 
 /* A catalog of items, prepared so that a context takes nanoseconds per item: what depends on the item alone is computed
- * once. Scores are those of whole rows up to rounding, about 1e-6. A HigherOrderFM, several classes, and crosses of
- * items with contexts have no such form: use sfm_score_items.
+ * once. Scores equal the scores of whole rows up to rounding, about 1e-6. A HigherOrderFM, several classes, and crosses
+ * of items with contexts have no such form: use sfm_score_items.
  *
  * `values` has n_item_columns values for each of n items. The catalog belongs to its scorer, is never changed, and
  * serves any number of threads. */
@@ -199,7 +199,7 @@ SFM_API int32_t sfm_items_new(const sfm_scorer* scorer, const int64_t* item_colu
 SFM_API void sfm_items_free(sfm_items* items);
 SFM_API size_t sfm_n_items(const sfm_items* items);
 
-/* Raw scores of a context with all items. `context` has sfm_n_columns values; those of item columns are ignored. */
+/* Raw scores of a context with all items. `context` has sfm_n_columns values; item columns are ignored. */
 SFM_API int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, float* out,
                                 sfm_error* error);
 /* The k best items for a context, or all if there are fewer: their numbers and raw scores, best first, and of equal
@@ -208,7 +208,7 @@ SFM_API int32_t sfm_items_top_k(const sfm_items* items, sfm_workspace* workspace
                                 int64_t* found, float* scores, size_t* n_found, sfm_error* error);
 
 /* The index of a scorer file: items with ids that Python prepared, `fitted.export_scorer("m.sfs", index=index)`.
- * Results are those of `index.top_k`, to the bit. Items are numbered in the order of their ids. */
+ * Results equal `index.top_k`, to the bit. Items are numbered in the order of their ids. */
 
 /* Whether the file has an index. */
 SFM_API int32_t sfm_has_index(const sfm_scorer* scorer);
@@ -235,8 +235,8 @@ typedef struct sfm_filter {
 } sfm_filter;
 
 /* The k best items of the index for a context, or all if there are fewer: their ids and raw scores, best first, and of
- * equal ones those with a lower id first. `n_found` tells how many. `context` has sfm_n_columns values; those of item
- * columns are ignored. `filter` may be NULL. */
+ * equal ones by ascending id. `n_found` tells how many. `context` has sfm_n_columns values; item columns are
+ * ignored. `filter` may be NULL. */
 SFM_API int32_t sfm_index_top_k(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* context, size_t k,
                                 const sfm_filter* filter, sfm_value* ids, float* scores, size_t* n_found,
                                 sfm_error* error);

@@ -34,7 +34,7 @@ inline bool passes(const Filter& only, std::int64_t row) {
     return code >= 0 && code < only.n_wanted && only.wanted[code];
 }
 
-// Add those of rows first .. first + width - 1 that may be among the best.
+// Add the rows from first .. first + width - 1 that may be among the best.
 inline void collect(const float* scores, std::int64_t width, std::int64_t first, const Filter& only,
                     Best& best) noexcept {
     float least = best.least;

@@ -38,12 +38,12 @@ private:
     bool compute(const Terms& terms, Workspace& work, float* query, float* constant) const;
 
     RowParams params;
-    std::vector<std::int64_t> places;  // of a field among those of the context
+    std::vector<std::int64_t> places;  // of a field among the fields of the context
     std::int64_t n_own, products;
     LinearMap map;
 };
 
-// The queries of the features of items from that of a context; the memory is `scratch` and `out`.
+// The queries of the features of items from the query of a context; the memory is `scratch` and `out`.
 void map_query(const LinearMap& map, const float* query, std::int64_t length, ContextSide::Workspace& work, float* out);
 
 }  // namespace splinefm

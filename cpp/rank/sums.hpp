@@ -11,7 +11,7 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// Where the effect of a window's first feature is, from that of the window.
+// The place of the effect of a window's first feature, from the window's place.
 inline std::uint32_t cut(std::int32_t start, std::uint32_t last) {
     const auto at = static_cast<std::uint32_t>(start);
     return at < last ? at : last;

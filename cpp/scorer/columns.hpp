@@ -10,7 +10,7 @@
 namespace splinefm {
 
 // Where the slots of a field go: start[i * start_stride + w] and weight[i * weight_stride + j]. Window w has widths[w]
-// weights, all windows those of the field's terms.
+// weights, all windows together as many as the field has terms.
 struct FieldSlots {
     std::int64_t n;
     std::int32_t* start;

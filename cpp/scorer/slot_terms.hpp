@@ -24,8 +24,8 @@ public:
             if (start[w] >= shape.lowest[w] && start[w] <= shape.highest[w]) scorer.fetch(start[w]);
     }
 
-    // Terms of a row; false if a start is out of range. Weights of zero, such as those of the places that a list leaves
-    // free, are no terms.
+    // Terms of a row; false if a start is out of range. Weights of zero, as in the unused places of a list, are no
+    // terms.
     bool read(const std::int32_t* start, const float* weight, Terms& terms) const {
         std::int32_t* const features = terms.features.data();
         float* const weights = terms.weights.data();

@@ -13,7 +13,7 @@ struct CodedColumns {
     std::int64_t n_columns, n_levels, n_rows;
 };
 
-// The rows of each fold are explained by those of all others.
+// The rows of each fold are explained by the rows of all other folds.
 struct Folds {
     const std::int32_t* of_row;
     std::int64_t n;

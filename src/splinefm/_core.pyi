@@ -75,7 +75,7 @@ def summarize(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C'
 
 def cell_gains(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], pairs: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], residual: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], fold: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, n_folds: int, shrinkage: float, threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
     """
-    How much smaller the squared residuals of each fold of rows get by the cell means of the others, for pairs of columns, or columns alone, whose second number is -1. `cells` has the cell of every column, level and row, `sizes` the number of cells.
+    How much smaller the squared residuals of each fold of rows get by the cell means of the others, for pairs of columns, or single columns, whose second number is -1. `cells` has the cell of every column, level and row, `sizes` the number of cells.
     """
 
 class Shape:
@@ -352,7 +352,7 @@ def score_slots(*, shape: Shape, params: RowParams, start: Annotated[NDArray[num
 
 class RowScorer:
     """
-    Raw values of one row -> its score; `columns` and `readers` are those of RowEncoder.
+    Raw values of one row -> its score; `columns` and `readers` as in RowEncoder.
     """
 
     def __init__(self, *, encoder: RowEncoder, params: RowParams, link: str, center: float, scale: float) -> None: ...
