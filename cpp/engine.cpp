@@ -65,7 +65,7 @@ const char* const WRONG_START = "start has features outside of the field of thei
 }  // namespace
 
 ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr,
-                     Numbers feature_ptr)
+                     Numbers feature_ptr, const Numbers& apart)
     : weight_ptr(std::move(weight_ptr)), window_unit(std::move(window_unit)), unit_field(std::move(unit_field)),
       window_ptr(std::move(window_ptr)), feature_ptr(std::move(feature_ptr)) {
     unit_ptr = check_windows(this->weight_ptr, this->window_unit, this->unit_field);
@@ -86,6 +86,19 @@ ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field
             highest.push_back(this->feature_ptr[f + 1] - width);
         }
     }
+    need(apart.size() % 2 == 0, "apart must have pairs of fields");
+    apart_ptr.assign(static_cast<std::size_t>(n_fields()) + 1, 0);
+    for (std::size_t at = 0; at < apart.size(); at += 2) {
+        need(0 <= apart[at] && apart[at] < apart[at + 1] && apart[at + 1] < n_fields(),
+             "apart must have pairs f < e of fields");
+        ++apart_ptr[static_cast<std::size_t>(apart[at]) + 1];
+    }
+    for (std::size_t f = 1; f < apart_ptr.size(); ++f) apart_ptr[f] += apart_ptr[f - 1];
+    apart_fields.resize(apart.size() / 2);
+    Numbers next = apart_ptr;
+    for (std::size_t at = 0; at < apart.size(); at += 2) {
+        apart_fields[static_cast<std::size_t>(next[static_cast<std::size_t>(apart[at])]++)] = apart[at + 1];
+    }
 }
 
 Shape ShapeData::view(const ModelSettings& model, std::int64_t tile) const {
@@ -98,6 +111,8 @@ Shape ShapeData::view(const ModelSettings& model, std::int64_t tile) const {
     shape.feature_ptr = feature_ptr.data();
     shape.lowest = lowest.data();
     shape.highest = highest.data();
+    shape.apart_ptr = apart_ptr.data();
+    shape.apart = apart_fields.data();
     shape.n_fields = n_fields();
     shape.n_units = n_units();
     shape.n_windows = n_windows();

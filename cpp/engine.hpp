@@ -24,7 +24,9 @@ namespace splinefm {
 class ShapeData {
 public:
     using Numbers = std::vector<std::int32_t>;
-    ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
+    // `apart` has pairs f < e of fields that must not interact, one after the other.
+    ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr,
+              const Numbers& apart);
 
     Shape view(const ModelSettings& model, std::int64_t tile) const;
     std::int64_t n_features() const { return feature_ptr.back(); }
@@ -39,6 +41,7 @@ public:
 
 private:
     Numbers weight_ptr, window_unit, unit_field, unit_ptr, window_ptr, feature_ptr, lowest, highest;
+    Numbers apart_ptr, apart_fields;
 };
 
 // Size of D for a row, and of the gradients between fields.

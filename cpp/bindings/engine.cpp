@@ -91,10 +91,10 @@ struct KeptEngine {
 
 std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32_t> window_unit,
                                       In<std::int32_t> unit_field, In<std::int32_t> window_ptr,
-                                      In<std::int32_t> feature_ptr) {
+                                      In<std::int32_t> feature_ptr, In<std::int32_t> apart) {
     return std::make_shared<ShapeData>(copy_of(weight_ptr, "weight_ptr"), copy_of(window_unit, "window_unit"),
                                        copy_of(unit_field, "unit_field"), copy_of(window_ptr, "window_ptr"),
-                                       copy_of(feature_ptr, "feature_ptr"));
+                                       copy_of(feature_ptr, "feature_ptr"), copy_of(apart, "apart"));
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const ModelSettings& model, const Loss& loss,
@@ -241,7 +241,8 @@ Array<float> scores(const ShapeData& shape, const ModelSettings& model, std::int
 void bind_engine(nb::module_& module) {
     nb::class_<ShapeData>(module, "Shape", "A layout as the loops read it; see splinefm.encode.slots.SlotLayout.")
         .def(nb::new_(&make_shape), nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(),
-             nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("feature_ptr").noconvert());
+             nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("feature_ptr").noconvert(),
+             nb::arg("apart").noconvert());
     nb::class_<Parameter>(module, "Parameter", "Some parameters and their optimizer state; nothing is copied.")
         .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());

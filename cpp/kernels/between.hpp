@@ -6,7 +6,8 @@
 // | LowRankFwFM | U and d of R = U' diag(d) U without its diagonal | the same                                 |
 // | FmFM        | a matrix M_fe for each pair of fields f ≤ e      | one matrix between all units, in panels  |
 //
-// The other models have none. An FwFM of several members has weights and a copy for each, one after the other.
+// The other models have none. An FwFM of several members has weights and a copy for each, one after the other. The
+// gradient between two fields that must not interact is zero, so that they stay apart.
 #pragma once
 
 #include "kernels/fmfm.hpp"
@@ -46,6 +47,7 @@ inline void update_weights_of(const Memory& memory, const Step& step, Index fiel
             gradient[shape.unit_field[v]] += weight_gradient<K, FIXED>(memory, u, v, member);
         }
     }
+    for (Index at = shape.apart_ptr[field]; at < shape.apart_ptr[field + 1]; ++at) gradient[shape.apart[at]] = 0.0f;
     update_flat(between, row + field, n_fields - field, without_decay(step));
     for (Index u = 0; u < shape.n_units; ++u) {
         if (shape.unit_field[u] != field) continue;
@@ -118,6 +120,10 @@ template <int K, bool FIXED> inline void update_matrices(const Memory& memory, c
                 }
             }
         }
+    }
+    for (Index at = shape.apart_ptr[field]; at < shape.apart_ptr[field + 1]; ++at) {
+        float* gradient = between.gradient + (field * n_fields + shape.apart[at]) * k * k;
+        for (Index c = 0; c < k * k; c += K) store<K>(gradient + c, fill<K>(0.0f));
     }
     update_flat(between, first, end - first, without_decay(step));
     float* M = memory.targets.M;

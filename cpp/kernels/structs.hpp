@@ -19,10 +19,10 @@ constexpr int MAX_SUMMED = 2048;  // fields with splines and at most this many f
 constexpr int SUMS = 8;           // parts in which the gradients of shards are summed
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row starts at a feature
-// from `lowest[w]` to `highest[w]`.
+// from `lowest[w]` to `highest[w]`. Field f must not interact with apart[apart_ptr[f]] .. apart[apart_ptr[f + 1] - 1].
 struct Shape {
     const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *feature_ptr;
-    const std::int32_t *lowest, *highest;
+    const std::int32_t *lowest, *highest, *apart_ptr, *apart;
     std::int64_t n_fields, n_units, n_windows, n_weights;
     std::int64_t k, paired, members, width, order, tile;
 };

@@ -384,3 +384,36 @@ class TestCrosses:
     def test_the_number_to_look_for(self, run, data, text):
         result = run("fit", data, "--target", "click", "--out", "new.sfm", f"--crosses={text}", code=2)
         assert "must be auto, none or a number of crosses" in " ".join(result.stderr.replace("│", " ").split())
+
+
+class TestInteractions:
+    OPTIONS = ("--ignore", "id", "--ignore", "amount", "--effort", "fast")
+
+    def test_sets_and_words_reach_the_model(self, run, data):
+        run("fit", data, "--target", "click", "--out", "new.sfm", "--epochs", "1", "--interactions", "price,city",
+            *self.OPTIONS)  # fmt: skip
+        fitted = sf.load("new.sfm")
+        assert fitted.encoder.schema.interactions.to_value() == [["city", "price"]]
+        assert fitted.model == sf.FwFM(k=16) and fitted.encoder.layout.apart == ((0, 2), (1, 2))
+        assert "only within city, price" in run("info", "new.sfm").stdout
+        assert json.loads(run("info", "new.sfm", "--json").stdout)["interactions"] == [["city", "price"]]
+        run("fit", data, "--target", "click", "--out", "new.sfm", "--epochs", "1", "--interactions", "pairwise",
+            "--k", "2", *self.OPTIONS)  # fmt: skip
+        assert sf.load("new.sfm").model == sf.FwFM(k=2)
+
+    @pytest.mark.parametrize(
+        "options, match",
+        [
+            (("pairwise", "price,city"), "--interactions pairwise: give it alone, or only sets of columns"),
+            (("price,town",), "no column 'town'"),
+            (('"price,town',), "quotes are not closed"),
+            (("price,city", "--model", "fm"), r"FM(k=16) cannot keep two fields apart"),
+            (("no_interactions", "--cross", "price,city"), "joins columns that may not interact"),
+        ],
+    )
+    def test_mistakes(self, run, data, options, match):
+        first = [option for text in options if not text.startswith("--") for option in ("--interactions", text)]
+        if "--model" in options or "--cross" in options:
+            first = ["--interactions", *options]
+        result = run("fit", data, "--target", "click", "--out", "new.sfm", *first, *self.OPTIONS, code=1)
+        assert match in " ".join(result.stderr.split())

@@ -296,7 +296,17 @@ def two(processes):
     fit(processes, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
     if THOROUGH:
         fit(processes, "piped.sfm", pipelined=True)
+    check_interactions(processes)
     interrupt(processes, 20)
+
+
+def check_interactions(processes):
+    """Fit with columns that must not interact: a weight per pair of fields, and parts of vectors."""
+    for model in (sf.FwFM(k=4), sf.FFM(k=3)):
+        schema = request().schema.with_interactions([{"x", "d"}, {"c", "tags"}])
+        constrained = replace(request(), schema=schema, model=model, training=replace(TRAINING, epochs=1))
+        settings = JobSettings(FOLDER / f"apart {model.kind}.sfm", checkpoints=FOLDER / f"apart {model.kind}")
+        fit_on_processes(constrained, settings, processes)
 
 
 def four(processes):

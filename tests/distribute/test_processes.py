@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
+from splinefm.model.family.separation import is_apart
 
 if find_spec("torchrec") is None:  # importing it would take seconds
     pytest.skip("needs TorchRec: make test DISTRIBUTED=1 sets it up", allow_module_level=True)
@@ -112,6 +114,15 @@ def test_scores_are_those_of_the_formula_and_of_the_cpu_engine(found):
     assert len(found["scores"]) == 8
     for name, differences in found["scores"].items():
         assert max(differences) < 1e-5, name
+
+
+@pytest.mark.parametrize("kind", ["fwfm", "ffm"])
+def test_columns_that_must_not_interact_do_not(found, folder, kind):
+    fitted = sf.load(folder / f"apart {kind}.sfm")
+    assert fitted.encoder.layout.apart == ((0, 1), (0, 3), (1, 2), (2, 3))
+    assert is_apart(fitted.model, fitted.params, fitted.encoder.layout)
+    others = replace(fitted.encoder.layout, apart=((0, 2),))
+    assert not is_apart(fitted.model, fitted.params, others)
 
 
 def test_the_plan_says_where_every_table_is(found):

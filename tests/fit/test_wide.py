@@ -38,8 +38,9 @@ def small_table(monkeypatch):
 
 @pytest.mark.thorough
 def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
-    assert default_model(MAX_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
-    assert default_model(MAX_FIELDS_IN_PAIRS + 1) == sf.FM(k=16)
+    fields = [sf.Numerical(f"x{i}") for i in range(MAX_FIELDS_IN_PAIRS + 1)]
+    assert default_model(sf.Schema(fields[1:])) == sf.FwFM(k=16, third=16)
+    assert default_model(sf.Schema(fields)) == sf.FM(k=16)
     assert fitted.model == sf.FM(k=16)
     assert not any(values.size >= len(fitted.encoder.fields) ** 2 for values in fitted.params.values())
 

@@ -196,6 +196,11 @@ class FitOptions(TrainingOptions):
         "for more.",
         metavar="NAME=increasing|decreasing",
     )
+    interactions: list[str] | None = opt.option(
+        "Columns that may interact: pairwise (products of two columns only), no_interactions, or the columns of a set; "
+        "repeat it for more sets. Columns that are in no set form another one.",
+        metavar="pairwise|no_interactions|A,B",
+    )
     average: bool | None = _training(
         "Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
         "--average/--no-average",
@@ -342,10 +347,12 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     target, weight, ignored = options.target, options.weight, options.ignore or []
     crosses = options.cross or [] if isinstance(options, FitOptions) else []
     shapes = options.shape or [] if isinstance(options, FitOptions) else []
+    interactions = options.interactions or [] if isinstance(options, FitOptions) else []
     if weight == target:
         raise ValueError(f"--weight {weight!r}: this is the target; name a column of weights, or leave it out")
     if options.schema is not None:
-        return _with_shapes(_with_crosses(without(Schema.load(options.schema), ignored, target), crosses), shapes)
+        given = without(Schema.load(options.schema), ignored, target)
+        return _with_interactions(_with_shapes(_with_crosses(given, crosses), shapes), interactions)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
@@ -354,7 +361,7 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):
         say(line)
-    return _with_shapes(_with_crosses(schema, crosses), shapes)
+    return _with_interactions(_with_shapes(_with_crosses(schema, crosses), shapes), interactions)
 
 
 def questions(schema: Schema) -> list[str]:
@@ -367,11 +374,10 @@ def questions(schema: Schema) -> list[str]:
 def _with_crosses(schema: Schema, given: list[str]) -> Schema:
     """The schema with the crosses of --cross."""
     from splinefm.encode.fields.cross import Cross
-    from splinefm.encode.schema import Schema
 
     for text in given:
         try:
-            schema = Schema([*schema, Cross(*_cross_names(text))], schema.provenance)
+            schema = schema.having([*schema, Cross(*_cross_names(text))])
         except ValueError as error:
             raise ValueError(f"--cross {text}: {error}") from error
     return schema
@@ -390,8 +396,23 @@ def _with_shapes(schema: Schema, given: list[str]) -> Schema:
     return schema
 
 
+def _with_interactions(schema: Schema, given: list[str]) -> Schema:
+    """The schema with the constraints of --interactions."""
+    from splinefm.encode.interactions import SHORTHANDS
+
+    if not given:
+        return schema
+    words = [text for text in given if text in SHORTHANDS]
+    if words and len(given) > 1:
+        raise ValueError(f"--interactions {words[0]}: give it alone, or only sets of columns")
+    try:
+        return schema.with_interactions(words[0] if words else [_cross_names(text) for text in given])
+    except ValueError as error:
+        raise ValueError(f"--interactions: {error}") from error
+
+
 def _cross_names(text: str) -> list[str]:
-    """The names of a cross, with quotes as in CSV around one that has a comma itself.
+    """The names of a cross or of a set of columns, with quotes as in CSV around one that has a comma itself.
 
     Examples
     --------
@@ -416,13 +437,13 @@ def make_model(options: TrainingOptions, schema: Schema, say: Callable[[str], No
         model: AnyModel = models[options.model.replace("-", "")](**sizes)
         say(f"model: {model}")
         return model
-    default: Any = default_model(len(schema))
+    default: Any = default_model(schema)
     if "third" in sizes and not isinstance(default, FwFM):
         raise ValueError(
             f"--third is for fwfm, but the default for {len(schema)} fields is {default}; add --model fwfm"
         )
     model = cast("AnyModel", replace(default, **sizes))
-    say(f"model: {describe_default(len(schema)) if model == default else model}")
+    say(f"model: {describe_default(schema) if model == default else model}")
     return model
 
 

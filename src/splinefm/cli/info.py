@@ -39,6 +39,7 @@ def print_info(about: dict[str, Any]) -> None:
             ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
             ("fitted to", f"{about['rows']:,} rows{SAMPLE if about['sample'] else ''}"),
+            *([("interactions", _interactions(about["interactions"]))] if about["interactions"] is not None else []),
             ("training", _training(about)),
             *([("study", study_line(about["study"]))] if about["study"] is not None else []),
         ]
@@ -60,6 +61,10 @@ def _parts(parts: list[dict[str, Any]]) -> str:
     sizes = [sum(stop - first for first, stop in part["ranges"]) for part in parts]
     each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
     return f"{len(parts)}, with {each} features each"
+
+
+def _interactions(allowed: str | list[list[str]]) -> str:
+    return allowed if isinstance(allowed, str) else "only within " + "; ".join(map(", ".join, allowed))
 
 
 def _training(about: dict[str, Any]) -> str:

@@ -21,9 +21,10 @@ from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
 from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
 from splinefm.distribute.training import Job, RunState
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Schema, check_interactions
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import check_trainable
+from splinefm.model.family.separation import check_model_keeps
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import settings_for
 from splinefm.train.losses import Loss
@@ -76,6 +77,8 @@ class DistributedFit:
     def check(self) -> None:
         """Raise if it asks for what several processes do not have."""
         check_trainable(self.model)
+        check_interactions(self.schema)
+        check_model_keeps(self.model, self.schema)
         training = self.training
         training.check_fields(self.schema.names)
         shaped = [item.name for item in self.schema.numerical if item.shape is not None]

@@ -34,6 +34,7 @@ from splinefm.distribute.tables import (
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import pace_of
+from splinefm.model.family.separation import columns_apart, keep_pairs_apart
 from splinefm.model.optimizers import Group
 from splinefm.model.torch.losses import row_losses
 from splinefm.model.torch.model import unit_scores
@@ -242,6 +243,8 @@ class ParallelModel:
                 vectors[at - begin : stop - begin] = self._drawn(seed, f, at, stop, scale, sizes[f])
         rng = np.random.default_rng([seed, n_fields])
         between = [self.model.init_fields(n_fields, rng) for _ in range(self.shape.outputs)]
+        for own in between:
+            keep_pairs_apart(self.model, own, self.layout)
         self.set_between(
             {
                 "bias": np.broadcast_to(np.asarray(start, np.float32).reshape(-1), (self.shape.outputs,)),
@@ -265,6 +268,8 @@ class ParallelModel:
         drawn = rng.standard_normal((end - first, self.shape.outputs, self.shape.width), np.float32).transpose(1, 0, 2)
         factors = torch.from_numpy(drawn[:, begin - first :] * scale)
         factors[..., size:] = 0.0
+        for columns in columns_apart(self.model, self.layout, f):
+            factors[..., columns] = 0.0
         return self.shape.join(factors, torch.zeros(shape[0], end - begin)).to(self.processes.device)
 
     def set_between(self, params: dict[str, Float32Array]) -> None:

@@ -18,8 +18,17 @@ from splinefm._parallel import count_threads, in_order, prefetch
 from splinefm.encode.fields.categorical import CategoricalStatistics, MultiValuedStatistics
 from splinefm.encode.fields.cross import Cross, CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
+from splinefm.encode.interactions import Interactions
 from splinefm.encode.plans import Columns, compile_columns
-from splinefm.encode.schema import AnyField, Provenance, Schema, check_crosses, check_schema, check_shapes
+from splinefm.encode.schema import (
+    AnyField,
+    Provenance,
+    Schema,
+    check_crosses,
+    check_interactions,
+    check_schema,
+    check_shapes,
+)
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -110,7 +119,8 @@ class EncoderStatistics:
             name: Provenance(known.get(name, given).source, note)
             for name, note in zip(self.schema.names, notes, strict=True)
         }
-        return Encoder(fields, self.n_rows, provenance, counts, weights, np.array(list(map(_range, self.fields))))
+        ranges = np.array(list(map(_range, self.fields)))
+        return Encoder(fields, self.n_rows, provenance, counts, weights, ranges, self.schema.interactions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +143,8 @@ class Encoder:
     ranges : array of shape (fields, 2), optional
         The smallest and the largest ordinary value of each numerical field in the training rows; NaN, the default,
         where they are not known.
+    interactions : Interactions, optional
+        Which columns may interact; all by default.
 
     Examples
     --------
@@ -149,6 +161,7 @@ class Encoder:
     feature_counts: tuple[FloatArray, ...]
     feature_weights: tuple[FloatArray, ...] = ()
     ranges: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    interactions: Interactions | None = None
 
     def __repr__(self) -> str:
         return f"Encoder({self.n_rows:,} rows, {counted('field', self.schema.names)})"
@@ -176,6 +189,7 @@ class Encoder:
         return (
             isinstance(other, Encoder)
             and (self.fields, self.n_rows, self.provenance) == (other.fields, other.n_rows, other.provenance)
+            and self.interactions == other.interactions
             and all(map(np.array_equal, self.feature_counts, other.feature_counts))
             and all(map(partial(np.array_equal, equal_nan=True), self.feature_weights, other.feature_weights))
             and np.array_equal(self.ranges, other.ranges, equal_nan=True)
@@ -186,7 +200,7 @@ class Encoder:
     @cached_property
     def schema(self) -> Schema:
         """The fitted fields as a schema."""
-        return Schema(self.fields, self.provenance)
+        return Schema(self.fields, self.provenance, self.interactions)
 
     @property
     def notes(self) -> dict[str, str]:
@@ -201,7 +215,8 @@ class Encoder:
     @cached_property
     def layout(self) -> SlotLayout:
         """Features, windows and units of all fields, laid end to end."""
-        return SlotLayout(tuple(item.layout for item in self.fields))
+        apart = () if self.interactions is None else self.interactions.apart([item.columns for item in self.fields])
+        return SlotLayout(tuple(item.layout for item in self.fields), apart)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but compiled code, which is made again on demand."""
@@ -286,7 +301,7 @@ class Encoder:
         new = np.array(list(map(_range, statistics.fields)))
         ranges = np.stack([np.fmin(self.ranges[:, 0], new[:, 0]), np.fmax(self.ranges[:, 1], new[:, 1])], axis=1)
         ranges[np.isnan(self.ranges)] = np.nan  # models of earlier versions did not keep them
-        return Encoder(tuple(fields), n_rows, self.provenance, tuple(counts), tuple(weights), ranges)
+        return Encoder(tuple(fields), n_rows, self.provenance, tuple(counts), tuple(weights), ranges, self.interactions)
 
     def starvation(self) -> BasisStarvation:
         """For every basis function, the share of training rows in its support; print it to see a table."""
@@ -357,6 +372,7 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     check_schema(schema)
     check_crosses(schema)
     check_shapes(schema)
+    check_interactions(schema)
     statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()

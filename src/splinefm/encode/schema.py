@@ -22,6 +22,7 @@ from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.cross import Cells, Cross, Part
 from splinefm.encode.fields.numerical import Numerical, Timestamp
 from splinefm.encode.fields.vocabulary import Vocabulary
+from splinefm.encode.interactions import InteractionCst, Interactions
 from splinefm.encode.tables.names import missing_column_message, nearest_hint
 from splinefm.encode.transforms.transform import TRANSFORMS
 
@@ -108,6 +109,8 @@ class Schema:
     provenance : mapping of str to Provenance
         Where the fields come from, by name; also of columns that were left out. A field that is not named here was
         given by the user. Not part of equality.
+    interaction_cst : {"pairwise", "no_interactions"} or list of sets of str, optional
+        Which columns may interact, all by default; see `with_interactions`.
 
     Examples
     --------
@@ -120,9 +123,13 @@ class Schema:
 
     fields: tuple[AnyField, ...]
     provenance: Mapping[str, Provenance] = field(default_factory=dict, compare=False)
+    interactions: Interactions | None = None
 
     def __init__(
-        self, fields: Iterable[AnyField | Timestamp], provenance: Mapping[str, Provenance] | None = None
+        self,
+        fields: Iterable[AnyField | Timestamp],
+        provenance: Mapping[str, Provenance] | None = None,
+        interaction_cst: InteractionCst | Interactions = None,
     ) -> None:
         items: list[AnyField] = []
         item: Any
@@ -135,6 +142,7 @@ class Schema:
             raise ValueError("a schema needs at least one field")
         object.__setattr__(self, "fields", tuple(items))
         object.__setattr__(self, "provenance", provenance or {})
+        object.__setattr__(self, "interactions", None if interaction_cst is None else Interactions.of(interaction_cst))
         twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise ValueError(
@@ -226,7 +234,8 @@ class Schema:
         reasons = self.reasons
         lines = [_brief(item) + (f"  # {reasons[item.name]}" if item.name in reasons else "") for item in self.fields]
         left_out = [f"# {name}: {why}" for name, why in reasons.items() if name not in self._by_name]
-        return "\n".join(lines + left_out)
+        constraint = [] if self.interactions is None else [f"# interactions: {self.interactions}"]
+        return "\n".join(lines + left_out + constraint)
 
     def without(self, *names: str | None) -> Schema:
         """The schema without some fields, or without all fields of some columns; None stands for no name."""
@@ -234,14 +243,44 @@ class Schema:
         kept = {item.name for item in fields}
         fields = [item for item in self.fields if item.name in kept and not _has_absent_part(item, kept)]
         gone = {item.name for item in self.fields} - {item.name for item in fields}
-        return Schema(
+        return self.having(
             fields, {name: why for name, why in self.provenance.items() if name not in names and name not in gone}
         )
+
+    def having(
+        self, fields: Iterable[AnyField | Timestamp], provenance: Mapping[str, Provenance] | None = None
+    ) -> Schema:
+        """The schema with other fields; their provenance is that of this one by default."""
+        return Schema(fields, self.provenance if provenance is None else provenance, self.interactions)
 
     def with_bases(self, bases: Mapping[str, Basis]) -> Schema:
         """The schema with other bases for some numerical fields, by name."""
         changed = {item.name: replace(item, basis=bases[item.name]) for item in self.numerical if item.name in bases}
-        return Schema((changed.get(item.name, item) for item in self.fields), self.provenance)
+        return self.having(changed.get(item.name, item) for item in self.fields)
+
+    def may_cross(self, *names: str) -> bool:
+        """Whether the columns of some fields may interact, all of them together."""
+        return self.interactions is None or self.interactions.allows(
+            column for name in names for column in self[name].columns
+        )
+
+    def with_interactions(self, interaction_cst: InteractionCst | Interactions) -> Schema:
+        """The schema with constraints on which columns may interact, instead of those it has.
+
+        A term of the score may depend on one column only ("no_interactions"), on two at most ("pairwise"), or on the
+        columns of one of several sets; columns that are in no set form another one. None allows everything.
+
+        Examples
+        --------
+        >>> schema = Schema([Numerical("age"), Numerical("income"), Categorical("city")])
+        >>> schema.with_interactions([{"age", "income"}]).interactions.allows(["age", "city"])
+        False
+        """
+        if interaction_cst is None:
+            return Schema(self.fields, self.provenance)
+        given = Interactions.of(interaction_cst)
+        given.check_columns(self.columns, self.provenance)
+        return Schema(self.fields, self.provenance, given)
 
     def with_shapes(self, shapes: Mapping[str, str | None]) -> Schema:
         """The schema with "increasing" or "decreasing" numerical fields, by name.
@@ -259,7 +298,7 @@ class Schema:
         fields = (
             item if shapes.get(item.name) is None else self._with_shape(item, shapes[item.name]) for item in self.fields
         )
-        return Schema(fields, self.provenance)
+        return self.having(fields)
 
     def _with_shape(self, item: AnyField, shape: Any) -> AnyField:
         spline = isinstance(item, Numerical) and isinstance(item.basis, BSpline | MultiResolution)
@@ -302,14 +341,15 @@ class Schema:
         for entry in described:
             if entry["name"] in self.provenance:
                 entry |= self.provenance[entry["name"]].to_dict()
-        return {"field": described}
+        constraint = {} if self.interactions is None else {"interactions": self.interactions.to_value()}
+        return {"field": described, **constraint}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> Schema:
         """The schema that `to_dict` described."""
         entries = description.get("field") if isinstance(description, Mapping) else None
-        if not isinstance(entries, list) or set(description) != {"field"}:
-            raise ValueError('a schema file has one list "field" with an entry per column')
+        if not isinstance(entries, list) or set(description) - {"interactions"} != {"field"}:
+            raise ValueError('a schema file has one list "field" with an entry per column, and maybe "interactions"')
         provenance = {}
         items: list[AnyField | Timestamp] = []
         for entry in entries:
@@ -321,7 +361,7 @@ class Schema:
             items.append(_from_dict(entry, where))
             if settings:
                 provenance[entry["name"]] = _provenance_from_dict(settings, where)
-        return Schema(tuple(items), provenance)
+        return Schema(tuple(items), provenance).with_interactions(description.get("interactions"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .toml or .json file; an existing file is replaced in one step."""
@@ -409,6 +449,25 @@ def check_shapes(schema: Schema) -> None:
                 f"field {item.name!r} has shape={item.shape!r}, and {others[0].name!r} reads its column too; "
                 "leave out one of the two"
             )
+
+
+def check_interactions(schema: Schema) -> None:
+    """Raise where a constraint names a column that is not there, or a cross joins columns that may not interact.
+
+    Examples
+    --------
+    >>> check_interactions(Schema([Cross(Categorical("a"), Categorical("b"))], interaction_cst="no_interactions"))
+    Traceback (most recent call last):
+        ...
+    ValueError: cross 'a × b' joins columns that may not interact (no_interactions); leave it out
+    """
+    given = schema.interactions
+    if given is None:
+        return
+    given.check_columns(schema.columns, schema.provenance)
+    for cross in schema.crosses:
+        if not given.allows(cross.columns):
+            raise ValueError(f"cross {cross.name!r} joins columns that may not interact ({given}); leave it out")
 
 
 _MAX_SHOWN = 12
@@ -532,7 +591,8 @@ def _checked_text(text: str, where: str) -> str:
 
 
 def _toml(description: dict[str, Any]) -> str:
-    parts = []
+    # A key of the file as a whole comes before the first table.
+    parts = [f"{key} = {_toml_value(value)}\n" for key, value in description.items() if key != "field"]
     for entry in description["field"]:
         lines = [f"{key} = {_toml_value(value)}" for key, value in entry.items()]
         parts.append("[[field]]\n" + "\n".join(lines) + "\n")

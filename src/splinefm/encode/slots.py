@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from splinefm._arrays import Array, Float32Array, Int32Array, Int64Array
+from splinefm._arrays import Array, Float32Array, IndexArray, Int32Array, Int64Array
 from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm.encode.tables.names import counted
@@ -52,6 +52,8 @@ class SlotLayout:
     ----------
     fields : tuple of FieldLayout
         The fields, in schema order.
+    apart : tuple of pairs of int
+        Pairs f < e of fields whose units must not interact: training keeps what is between them at zero.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class SlotLayout:
     """
 
     fields: tuple[FieldLayout, ...]
+    apart: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_features > MAX_FEATURES:
@@ -95,6 +98,12 @@ class SlotLayout:
     def n_units(self) -> int:
         """Units, the vectors that interact, per row of data."""
         return sum(max(field.units) + 1 for field in self.fields)
+
+    @cached_property
+    def apart_indices(self) -> tuple[IndexArray, IndexArray]:
+        """The fields f and e of all pairs apart, in both orders."""
+        pairs = np.array(self.apart, np.intp).reshape(-1, 2)
+        return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
 
     @cached_property
     def feature_ptr(self) -> Int32Array:

@@ -23,7 +23,7 @@ from splinefm.bounds.hulls import CrossRuler, Ruler, make_hulls
 from splinefm.bounds.paths import FieldPath, field_features, is_steps
 from splinefm.encode.bases import Bins
 from splinefm.encode.drift import Watch
-from splinefm.encode.encoder import CHUNK, Encoder
+from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.schema import Provenance
 from splinefm.encode.tables.open import open_table
@@ -357,7 +357,13 @@ def _replaced(fitted: Fitted, bins: Mapping[Target, Bins]) -> Fitted:
         "factors": np.concatenate([part[1] for part in parts]),
     }
     params = {**fitted.params, **table}
-    binned = Encoder(tuple(fields), encoder.n_rows, provenance, tuple(counts), tuple(weights), encoder.ranges)
+    binned = replace(
+        encoder,
+        fields=tuple(fields),
+        provenance=provenance,
+        feature_counts=tuple(counts),
+        feature_weights=tuple(weights),
+    )
     return replace(fitted, encoder=binned, params=params)
 
 

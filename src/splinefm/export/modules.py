@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from splinefm._checks import check_fitted
+from splinefm.model.family.separation import keep_apart
 from splinefm.train.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -90,4 +91,5 @@ def from_torch(module: TorchModel, fitted: Fitted) -> Fitted:
     for name, values in params.items():
         if not np.isfinite(values).all():
             raise ValueError(f"{name} of the module has numbers that are not finite: its training diverged")
+    keep_apart(fitted.model, params, fitted.encoder.layout)  # the formula of the module ignores what is between them
     return replace(fitted, params=params)

@@ -42,7 +42,14 @@ from splinefm.fit.inputs import (
     rename_columns,
     warn_of_answer,
 )
-from splinefm.fit.parameters import EstimatorSettings, SplineFMParameters, settings_of, shapes_of, shared_parameters
+from splinefm.fit.parameters import (
+    EstimatorSettings,
+    SplineFMParameters,
+    interactions_of,
+    settings_of,
+    shapes_of,
+    shared_parameters,
+)
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import member_model
 from splinefm.store.model_file import load
@@ -296,6 +303,9 @@ class SplineFMBase(SplineFMParameters):
         if self.monotonic_cst is not None:
             columns = [name for name in open_table(rows.table).names if name not in (rows.target, rows.sample_weight)]
             rows = replace(rows, schema=rows.schema.with_shapes(shapes_of(self.monotonic_cst, columns)))
+        if self.interaction_cst is not None:
+            columns = [name for name in open_table(rows.table).names if name not in (rows.target, rows.sample_weight)]
+            rows = rows.with_interactions(interactions_of(self.interaction_cst, columns))
         self._set_columns(rows, named or target is not None)
         self._labels = column_labels(X)
         validation = self._open_validation(rows, target, eval_set, known)

@@ -12,7 +12,8 @@ import numpy as np
 
 from splinefm._arrays import FloatArray
 from splinefm._wording import number_of
-from splinefm.encode.schema import Schema
+from splinefm.encode.interactions import InteractionCst
+from splinefm.encode.schema import Schema, check_interactions
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.model.engine import EngineName, find_engine
@@ -21,6 +22,7 @@ from splinefm.model.family.contract import Params
 from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.fm import FM
 from splinefm.model.family.parameters import check_trainable, mean_model
+from splinefm.model.family.separation import check_model_keeps, constrained
 from splinefm.model.scores import predict_scores
 from splinefm.search.columns import with_column
 from splinefm.search.crosses import findings, with_findings, without_found
@@ -170,6 +172,7 @@ def fit_model(
     sample_weight: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
+    interaction_cst: InteractionCst = None,
     engine: EngineName | None = None,
     device: str | None = None,
     class_weight: ClassWeight = None,
@@ -202,6 +205,9 @@ def fit_model(
         rows or 128 MiB of encoded rows are used, spread over the whole table. Training uses all other rows.
     training : Training, optional
         How to train.
+    interaction_cst : {"pairwise", "no_interactions"} or list of sets of str, optional
+        Which columns may interact: pairs only, none, or the columns of the same set, where columns that are in no set
+        form another one. The model keeps it exactly, and updates do; see `Schema.with_interactions`.
     engine : {"cpu", "torch"}, optional
         What computes the steps: the compiled loops, which are the default, or PyTorch.
     device : str, optional
@@ -238,7 +244,7 @@ def fit_model(
     opened = open_table(table)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
-        rows = LabeledTable.of(opened, target, sample_weight, schema)
+        rows = LabeledTable.of(opened, target, sample_weight, schema).with_interactions(interaction_cst)
         task = Task(
             replace(rows, classes=given.classes),
             given,
@@ -290,7 +296,10 @@ def fit_task(
     begin = time.monotonic()
     given = without_found(task.training, task.schema, progress)
     given.check_fields(task.schema.names)
-    check_trainable(model or default_model(len(task.schema)))
+    check_trainable(model or default_model(task.schema))
+    check_interactions(task.schema)
+    if model is not None:
+        check_model_keeps(model, task.schema)
     find_engine(given.engine, given.device)
     if found is None:
         chunks = prepare_chunks(task.rows, task.loss, task.validation, given, progress, task.class_weight)
@@ -324,9 +333,9 @@ def find_setting(
 ) -> SearchResult:
     """Return the best setting that the search of a fit finds until the deadline, or the one to begin with."""
     n_fields = len(schema)
-    base = Setting(schema, model or default_model(n_fields), given)
+    base = Setting(schema, model or default_model(schema), given)
     if model is None and n_fields > MAX_FIELDS_IN_PAIRS:
-        progress.say(f"model: {describe_default(n_fields)}")
+        progress.say(f"model: {describe_default(schema)}")
     found = None
     if can_search(chunks, given):
         is_open = find_open_choices(schema, model, given)
@@ -445,19 +454,28 @@ def check_callbacks(callbacks: object) -> Sequence[Callback]:
     return given
 
 
-def default_model(n_fields: int) -> AnyModel:
+def default_model(schema: Schema) -> AnyModel:
     """Return the default model: FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
+
+    Where that model cannot keep the constraints on interactions, it is FwFM(k=16).
 
     Examples
     --------
-    >>> default_model(40), default_model(5000)
-    (FwFM(k=16, third=16), FM(k=16))
+    >>> from splinefm.encode.fields.numerical import Numerical
+    >>> some, many = (Schema([Numerical(f"x{i}") for i in range(n)]) for n in (40, 300))
+    >>> default_model(some), default_model(many), default_model(some.with_interactions([{"x1", "x2"}]))
+    (FwFM(k=16, third=16), FM(k=16), FwFM(k=16))
     """
-    return DEFAULT_MODEL if n_fields <= MAX_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
+    usual = DEFAULT_MODEL if len(schema) <= MAX_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
+    model: AnyModel = constrained(usual, schema)
+    return model
 
 
-def describe_default(n_fields: int) -> str:
+def describe_default(schema: Schema) -> str:
     """Describe the default model, and say why it differs from the usual one if it does."""
+    n_fields, model = len(schema), default_model(schema)
+    if model not in (DEFAULT_MODEL, DEFAULT_OF_MANY):
+        return f"{model}, which can keep apart columns that may not interact"
     if n_fields <= MAX_FIELDS_IN_PAIRS:
         return str(DEFAULT_MODEL)
     pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, cast
 
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from splinefm._checks import check_size
+from splinefm._checks import check_size, is_integer
+from splinefm.encode.interactions import InteractionCst
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import nearest_hint
 from splinefm.fit.fitting import DEFAULT_MODEL, fit_model
@@ -24,6 +25,7 @@ from splinefm.train.fitted import Fitted
 from splinefm.train.settings import MODEL_ARGUMENTS, Crosses, Effort, Patience, Penalty, Training, check_model
 
 MonotonicCst = Mapping[str, int] | Sequence[int] | None
+EstimatorInteractionCst = InteractionCst | Sequence[Collection[int]]
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
 _MAX_SEEDS = 2**31 - 1
@@ -39,6 +41,7 @@ class EstimatorSettings(TypedDict, total=False):
 
     schema: Schema | None
     monotonic_cst: MonotonicCst
+    interaction_cst: EstimatorInteractionCst
     epochs: int | None
     batch_size: int | None
     learning_rate: float
@@ -71,6 +74,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         *,
         schema: Schema | None = None,
         monotonic_cst: MonotonicCst = None,
+        interaction_cst: EstimatorInteractionCst = None,
         epochs: int | None = Training.epochs,
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
@@ -100,6 +104,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.model = model
         self.schema = schema
         self.monotonic_cst = monotonic_cst
+        self.interaction_cst = interaction_cst
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -206,6 +211,33 @@ def shapes_of(monotonic_cst: MonotonicCst, columns: Sequence[str]) -> dict[str, 
     return {name: "increasing" if sign > 0 else "decreasing" for name, sign in given.items() if sign}
 
 
+def interactions_of(given: EstimatorInteractionCst, columns: Sequence[str]) -> InteractionCst:
+    """Return constraints on interactions with names in place of the positions of columns.
+
+    Examples
+    --------
+    >>> interactions_of([{0, "city"}], ["age", "price", "city"])
+    [['age', 'city']]
+    """
+    sets: Any = given
+    if sets is None or isinstance(sets, str) or not isinstance(sets, Iterable):
+        return cast(InteractionCst, sets)
+    named = []
+    for names in sets:
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            return cast(InteractionCst, sets)  # of which `Interactions` complains
+        named.append(sorted(_name_at(name, columns) for name in names))
+    return named
+
+
+def _name_at(given: Any, columns: Sequence[str]) -> str:
+    if isinstance(given, str):
+        return given
+    if not is_integer(given) or not 0 <= int(given) < len(columns):
+        raise ValueError(f"interaction_cst has {given!r}, but X has {len(columns)} columns, counted from 0")
+    return columns[int(given)]
+
+
 def draw_seed(random_state: RandomState) -> int:
     """Return an integer as it is, and a seed drawn from anything else, as scikit-learn does."""
     given: Any = random_state
@@ -235,6 +267,9 @@ _SETTINGS = """\
     monotonic_cst : mapping of str to {1, 0, -1}, or array of them, optional
         Columns along which the score never falls (1) or never rises (-1), whatever the other columns are; see `shape`
         of `Numerical`. By name, or one number for each column of X.
+    interaction_cst : {"pairwise", "no_interactions"} or list of sets of str or int, optional
+        Columns that may interact: pairs only, none, or the columns of the same set, by name or by position. Columns
+        that are in no set form another one. The model and its updates keep it exactly.
     epochs : int, optional
         Maximum number of passes over the data. By default 20, and fewer for tables over 1,000,000 rows.
     batch_size : int, optional

@@ -160,7 +160,7 @@ def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes, n_ou
 def make_shape(layout: SlotLayout) -> Shape:
     """The layout for the compiled loops."""
     pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.feature_ptr)
-    return Shape(*pointers)
+    return Shape(*pointers, np.array(layout.apart, np.int32).reshape(-1))
 
 
 def make_copies(

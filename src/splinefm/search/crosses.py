@@ -69,7 +69,7 @@ def find_candidates(encoder: Encoder, left: Unexplained, seed: int, threads: int
 
 def with_cross(schema: Schema, cross: Cross, gain: float) -> Schema:
     """Return the schema with a cross at its end, and the reason for it."""
-    return Schema((*schema.fields, cross), {**schema.provenance, cross.name: Provenance("searched", gain=gain)})
+    return schema.having((*schema.fields, cross), {**schema.provenance, cross.name: Provenance("searched", gain=gain)})
 
 
 def with_names(schema: Schema, name: str, gain: float) -> Schema:
@@ -79,7 +79,7 @@ def with_names(schema: Schema, name: str, gain: float) -> Schema:
         for item in schema.fields
     ]
     found = replace(schema.provenance.get(name, Provenance("given")), source="searched", gain=gain)
-    return Schema(fields, {**schema.provenance, name: found})
+    return schema.having(fields, {**schema.provenance, name: found})
 
 
 def findings(schema: Schema, given: Schema) -> dict[str, Provenance]:

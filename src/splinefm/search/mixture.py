@@ -46,7 +46,7 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
                 return None
             fields[item.name] = both
         provenance |= schema.provenance
-    joined = Schema(fields.values(), provenance)
+    joined = schemas[0].having(fields.values(), provenance)
     # A cross may take its bases from its columns.
     same = all(_crosses(schema).items() <= _crosses(joined).items() for schema in schemas)
     return joined if same else None

@@ -126,7 +126,11 @@ def find_recurring(
     known = {item.columns for item in encoder.schema.crosses if not item.numbers}
     singles = [column for column in columns if column.fields[0].is_numerical]
     singles += _coded(encoder, names or {}, MIN_ROWS_PER_NAME)
-    pairs = list(combinations(_strongest(columns, centered), 2))
+    pairs = [
+        (a, b)
+        for a, b in combinations(_strongest(columns, centered), 2)
+        if encoder.schema.may_cross(a.fields[0].name, b.fields[0].name)
+    ]
     # Pairs of categories are crosses that `screen` finds.
     pairs = [pair for pair in pairs if any(column.fields[0].is_numerical for column in pair)]
 

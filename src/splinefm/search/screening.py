@@ -106,7 +106,10 @@ def screen(
     position = np.random.default_rng([0x637273, seed]).random(len(residual))
     if not residual.any() or len(columns) < 2:
         return []
-    every = list(combinations(range(len(columns)), 2))
+    schema = encoder.schema
+    every = [
+        (a, b) for a, b in combinations(range(len(columns)), 2) if schema.may_cross(columns[a].name, columns[b].name)
+    ]
     contenders = [pair for _, pair in _best_pairs(columns, every, residual, Folds(position, 2), threads)[:CONTENDERS]]
     judged = _best_pairs(columns, contenders, residual, Folds(position, FOLDS), threads)
     chosen = [(gain, columns[a], columns[b]) for gain, (a, b) in judged if gain >= MIN_GAIN]

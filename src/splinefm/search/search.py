@@ -30,6 +30,7 @@ from splinefm.model.family import AnyModel
 from splinefm.model.family.field_aware import FFM
 from splinefm.model.family.field_weighted import FwFM
 from splinefm.model.family.higher_order import HigherOrderFM
+from splinefm.model.family.separation import can_keep, constrained
 from splinefm.search.columns import rank_columns
 from splinefm.search.crosses import Change, candidates_for, find_changes, has_one_name_per_number
 from splinefm.search.mixture import MIXABLE, join_schemas, move_params
@@ -424,7 +425,7 @@ class Search:
         """Try other models, if there is time to fit them to all rows."""
         if not self.is_open.model:
             return
-        models = MODELS + (MORE_MODELS if self.given.effort == "best" else ())
+        models = self._candidates(MODELS + (MORE_MODELS if self.given.effort == "best" else ()))
         tried = [self._with_model(self.best, model, factor) for model, factor in models]
         quick = [each for each in tried if self.race.seconds(each, 0) <= MAX_FINALS * self.final]
         self.contest(quick, RESERVE_OF_MODELS * self.total)
@@ -453,7 +454,7 @@ class Search:
         if better and other is not None:
             self.contest([changed[better[0]].of(other)])
         if self.best.crosses and self.is_open.model:
-            self.contest([self._with_model(self.best, model, factor) for model, factor in MODELS[:2]])
+            self.contest([self._with_model(self.best, model, factor) for model, factor in self._candidates(MODELS[:2])])
 
     def choose_epochs(self) -> None:
         """Try more epochs if the best one came last, and fewer if it came early, at a high learning rate."""
@@ -555,6 +556,11 @@ class Search:
         l2, smoothness = L2 * l2_strength(n_rows) * spline.l2, SMOOTHNESS * penalty_strength(n_rows) * spline.smoothness
         is_open = self.is_open
         return changed.with_penalties(l2 if is_open.l2 else None, smoothness if is_open.smoothness else None)
+
+    def _candidates(self, models: Sequence[tuple[AnyModel, float]]) -> list[tuple[AnyModel, float]]:
+        """Return the models that keep the constraints on interactions, or can when they have products of pairs only."""
+        changed = ((constrained(model, self.base.schema), factor) for model, factor in models)
+        return list(dict.fromkeys(pair for pair in changed if can_keep(pair[0], self.base.schema)))
 
     def _with_model(self, setting: Setting, model: AnyModel, factor: float) -> Setting:
         """Return a setting with another model, its L2 penalty multiplied by a factor if it is open."""

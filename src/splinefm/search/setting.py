@@ -70,7 +70,7 @@ class Setting:
         """Return a setting with these fields only."""
         schema = self.schema
         kept = tuple(item for item in schema.fields if item.name in names)
-        return replace(self, schema=Schema(kept, schema.provenance))
+        return replace(self, schema=schema.having(kept))
 
     def _with(self, **changes: object) -> Setting:
         return replace(self, training=replace(self.training, **changes))  # type: ignore[arg-type]

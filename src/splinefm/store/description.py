@@ -59,6 +59,7 @@ def _describe(
         "model_text": str(fitted.model),
         **describe_fit(fitted),
         "fields": describe_fields(fitted),
+        "interactions": None if fitted.encoder.interactions is None else fitted.encoder.interactions.to_value(),
         "training": _describe_training(fitted),
         "validation": describe_validation(fitted),
         "study": None if fitted.study is None else describe_study(fitted.study),

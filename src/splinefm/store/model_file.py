@@ -24,13 +24,15 @@ from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.cross import MAX_PARTS, Cells, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.schema import AnyField, Provenance, Schema
+from splinefm.encode.interactions import Interactions
+from splinefm.encode.schema import AnyField, Provenance, Schema, check_interactions
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.model.family import MODELS, AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import param_shapes
+from splinefm.model.family.separation import is_apart
 from splinefm.store.container import (
     Damaged,
     ModelFileError,
@@ -97,6 +99,8 @@ def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]
     sources = {str(name): replace(each, reason="").to_dict() for name, each in encoder.provenance.items()}
     optional = {"study": fitted.study, "evidence": fitted.evidence, "search": tuple(map(_bounded, fitted.search))}
     known = {part: describe(value, part, f"the {part}", tensors) for part, value in optional.items() if value}
+    if encoder.interactions is not None:
+        known["interactions"] = encoder.interactions.to_value()
     if any(sources.values()):
         known["provenance"] = {name: source for name, source in sources.items() if source}
     return {
@@ -172,7 +176,7 @@ _FORMER_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 _PARTS = {"encoder", "model", "loss", "training", "history"}
 # The settings were searched, by `sf.tune` or by the fit itself; there were held-out rows. Older files have no evidence.
-_OPTIONAL = {"study", "evidence", "search", "provenance"}
+_OPTIONAL = {"study", "evidence", "search", "provenance", "interactions"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
 _HIGHEST_ORDER = 64
@@ -199,9 +203,12 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     search = _restore_search(description.get("search", []), tensors)
     history = _restore_history(description["history"], take_array(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], description.get("provenance", {}), tensors)
+    if "interactions" in description:
+        encoder = replace(encoder, interactions=_restore_interactions(description["interactions"], encoder))
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
     require(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
+    require(is_apart(model, params, encoder.layout, vectors=not mapped), "columns interact that must not")
     require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return Fitted(encoder, model, params, loss, history, training, study, evidence, search)
 
@@ -239,6 +246,16 @@ def _restore_encoder(description: Any, sources: Any, tensors: dict[str, Array]) 
     split = tuple(np.split(counts, layout.feature_ptr[1:-1]))
     weights, ranges = _restore_weights(items, split, tensors), _restore_ranges(len(items), tensors)
     return Encoder(items, n_rows, _restore_provenance(notes, sources), split, weights, ranges)
+
+
+def _restore_interactions(description: Any, encoder: Encoder) -> Interactions:
+    """Return the constraints on interactions, which name columns of the fields."""
+    try:
+        found = Interactions.of(description)
+        check_interactions(replace(encoder, interactions=found).schema)
+    except ValueError as error:
+        raise Damaged(f"its interactions are invalid: {error}") from error
+    return found
 
 
 def _restore_provenance(notes: dict[str, str], sources: Any) -> dict[str, Provenance]:

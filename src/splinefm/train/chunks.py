@@ -14,7 +14,8 @@ from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
-from splinefm.encode.schema import Schema, check_crosses, check_shapes
+from splinefm.encode.interactions import Interactions
+from splinefm.encode.schema import Schema, check_crosses, check_interactions, check_shapes
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.train.losses import Loss
@@ -68,7 +69,7 @@ def _fit(schema: Schema, source: LabeledTable, threads: int | None) -> Encoder:
     return statistics.encoder()
 
 
-def join_encoder(origins: Sequence[Origin]) -> Encoder:
+def join_encoder(origins: Sequence[Origin], interactions: Interactions | None) -> Encoder:
     """Return an encoder of fields from several encoders, which were fitted to the same rows."""
     fields = tuple(encoder.fields[f] for encoder, f in origins)
     return Encoder(
@@ -78,6 +79,7 @@ def join_encoder(origins: Sequence[Origin]) -> Encoder:
         tuple(encoder.feature_counts[f] for encoder, f in origins),
         tuple(encoder.feature_weights[f] for encoder, f in origins),
         np.array([encoder.ranges[f] for encoder, f in origins]),
+        interactions,
     )
 
 
@@ -149,6 +151,7 @@ def prepare_chunks(
     """
     check_crosses(source.schema)
     check_shapes(source.schema)
+    check_interactions(source.schema)
     if (shaped := [item.name for item in source.schema.numerical if item.shape]) and loss.name == "softmax":
         raise ValueError(
             f"a shape is for one score per row; field {shaped[0]!r} has one, and several classes have several"
@@ -266,7 +269,7 @@ class Chunks:
             return None
         progress.begin("encoding", self.encoder.n_rows)
         origins = find_origins(source, self.source, self.encoder, training.threads)
-        encoder = join_encoder(origins)
+        encoder = join_encoder(origins, source.schema.interactions)
         other = Chunks(source, encoder, self.loss, training, self.held_out, self.start, self.split)
         sizes = ((self.n_rows, MEMORY_BYTES), (self.held_out.n_rows, VALIDATION_BYTES))
         if any(rows * _bytes_per_row(encoder.layout) > most for rows, most in sizes):

@@ -16,6 +16,7 @@ from splinefm._cached import cached_property
 from splinefm._parallel import prefetch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.inference import infer_schema
+from splinefm.encode.interactions import InteractionCst
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots, concatenate_slots
 from splinefm.encode.tables.arrow import to_arrow
@@ -85,6 +86,12 @@ class LabeledTable:
         """Return an open table with its columns; the fields are inferred if they are not given."""
         schema = schema or infer_schema(table, target=target).without(sample_weight)
         return LabeledTable(schema, target, sample_weight, table)
+
+    def with_interactions(self, interaction_cst: InteractionCst) -> LabeledTable:
+        """Return a copy whose schema has these constraints on interactions; None leaves it as it is."""
+        if interaction_cst is None:
+            return self
+        return replace(self, schema=self.schema.with_interactions(interaction_cst))
 
     def with_classes(self, max_classes: int = 2, shares: bool = True) -> LabeledTable:
         """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""

@@ -16,6 +16,7 @@ from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax, Quantile
 from splinefm.encode.transforms.transform import ATOM_SHARE, Transform
 from splinefm.model.family import AnyModel
+from splinefm.model.family.separation import check_model_keeps
 from splinefm.search.setting import INFERRED, Setting, names_of_columns, smallest_penalty
 from splinefm.train.results import Value
 from splinefm.train.settings import Penalty, Training, penalties_by_field
@@ -172,8 +173,10 @@ class Space:
             training = replace(training, l2=_kept(training.l2, schema), smoothness=_kept(training.smoothness, schema))
         free = {item.name for item in self._free_numbers}
         items = tuple(self._changed(item, params, item.name in free) for item in schema)
-        schema = Schema(items, schema.provenance)
-        return Setting(schema, cast(AnyModel, replace(model, **of_model)), training)
+        schema = schema.having(items)
+        changed_model = cast(AnyModel, replace(model, **of_model))
+        check_model_keeps(changed_model, schema)
+        return Setting(schema, changed_model, training)
 
     def _penalty(self, name: str, value: Penalty) -> Penalty:
         """Return a penalty whose value for the columns is this; larger ones of found crosses stay as much larger."""
@@ -259,7 +262,7 @@ def _has_free_transform(item: Numerical) -> bool:
 
 def _without(schema: Schema, names: Sequence[str]) -> Schema:
     kept = {name: why for name, why in schema.provenance.items() if name not in names}
-    return Schema((item for item in schema.fields if item.name not in names), kept)
+    return schema.having((item for item in schema.fields if item.name not in names), kept)
 
 
 def _kept(penalty: Penalty, schema: Schema) -> Penalty:

@@ -20,6 +20,7 @@ from splinefm.fit.fitting import SEARCH_SHARE, Task, default_model, find_setting
 from splinefm.model.engine import find_engine
 from splinefm.model.family import AnyModel
 from splinefm.model.family.parameters import check_trainable
+from splinefm.model.family.separation import check_model_keeps
 from splinefm.model.scores import predict_scores
 from splinefm.search.crosses import without_found
 from splinefm.search.race import Race, make_folds
@@ -92,7 +93,7 @@ class StartingPoint(NamedTuple):
             time_limit=own.time_limit,
         )
         changed = {name: Provenance.from_dict(each) for name, each in described["provenance"].items()}
-        schema = Schema(fields, {**given.schema.provenance, **changed})
+        schema = given.schema.having(fields, {**given.schema.provenance, **changed})
         model = restore(described["model"], arrays, "the study")
         return cls(Setting(schema, model, training), int(described["members"]))
 
@@ -196,7 +197,9 @@ class Experiment:
         self.task, self.model, self.metric, self.progress = task, model, Metric(metric, task.loss), progress
         self.training = without_found(task.training, task.schema, progress)
         self.training.check_fields(task.schema.names)
-        check_trainable(model or default_model(len(task.schema)))
+        check_trainable(model or default_model(task.schema))
+        if model is not None:
+            check_model_keeps(model, task.schema)
         find_engine(self.training.engine, self.training.device)
         self.chunks = prepare_chunks(task.rows, task.loss, task.validation, self.training, progress, task.class_weight)
         self._encoded: OrderedDict[str, Chunks] = OrderedDict({repr(task.schema): self.chunks})
@@ -208,7 +211,7 @@ class Experiment:
                     "increase --validation, for example to 0.2, or pass a file",
                 )
             )
-        self.given = Setting(task.schema, model or default_model(len(task.schema)), self.training)
+        self.given = Setting(task.schema, model or default_model(task.schema), self.training)
         self.found: SearchResult | None = None
         self.n_members = 1
         self.space = self._space(self.given)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._arrays import Array, Float32Array, FloatArray, Int32Array
+from splinefm._arrays import Array, Float32Array, FloatArray, IndexArray, Int32Array
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.towers import Towers
 
@@ -71,6 +71,20 @@ class Model(Protocol):
     @property
     def parts(self) -> int:
         """Parts of equal length of the first `width` - `third` coordinates that have weights of their own."""
+
+    @property
+    def can_separate(self) -> bool:
+        """Whether two fields can be kept apart, which then add nothing together."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a vector has a part for every field that it meets."""
+
+    def pair_index(self, f: IndexArray, e: IndexArray) -> dict[str, tuple[Any, ...]]:
+        """Where the parameters between fields have what belongs to pairs of fields, whatever axes come first."""
+
+    def separable(self) -> tuple[Any, ...]:
+        """Models like this one that can keep fields apart, the closest first; none if it can itself."""
 
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
@@ -154,6 +168,35 @@ class WithSettings:
 
 def _fields(model: object) -> tuple[Any, ...]:
     return fields(model)  # type: ignore[arg-type]  # all models are dataclasses
+
+
+class Separable:
+    """Models in which two fields can be kept apart."""
+
+    can_separate: ClassVar[bool] = True
+    has_parts: ClassVar[bool] = False
+
+    def pair_index(self, f: IndexArray, e: IndexArray) -> dict[str, tuple[Any, ...]]:
+        return {}
+
+    def separable(self) -> tuple[Any, ...]:
+        return ()
+
+
+class Inseparable:
+    """Models whose vectors meet all others: nothing belongs to a pair of fields alone."""
+
+    k: int
+    can_separate: ClassVar[bool] = False
+    has_parts: ClassVar[bool] = False
+
+    def pair_index(self, f: IndexArray, e: IndexArray) -> dict[str, tuple[Any, ...]]:
+        return {}
+
+    def separable(self) -> tuple[Any, ...]:
+        from splinefm.model.family.field_weighted import FwFM
+
+        return (FwFM(self.k),)
 
 
 class OnlyPairs:

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import NoWeights, OnlyPairs, Params, WithSettings, side_by_side
+from splinefm.model.family.contract import NoWeights, OnlyPairs, Params, Separable, WithSettings, side_by_side
 from splinefm.model.towers import PartTowers, Towers
 
 
 @dataclass(frozen=True)
-class FFM(OnlyPairs, NoWeights, WithSettings):
+class FFM(Separable, OnlyPairs, NoWeights, WithSettings):
     """Field-aware factorization machine: a vector of length k for every field that it meets.
 
     Parameters
@@ -34,6 +34,7 @@ class FFM(OnlyPairs, NoWeights, WithSettings):
 
     k: int = 8
     kind: ClassVar[str] = "ffm"
+    has_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size("k", self.k)

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._arrays import Array, FloatArray, Int32Array
+from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import OnlyPairs, Params, WithSettings, above_diagonal
+from splinefm.model.family.contract import OnlyPairs, Params, Separable, WithSettings, above_diagonal
 from splinefm.model.towers import MatrixTowers, Towers
 
 
 @dataclass(frozen=True)
-class FmFM(OnlyPairs, WithSettings):
+class FmFM(Separable, OnlyPairs, WithSettings):
     """Field-matrixed factorization machine: M_fe is a full matrix.
 
     Parameters
@@ -40,6 +40,9 @@ class FmFM(OnlyPairs, WithSettings):
         for k in sizes:
             check_size("k", k)
         object.__setattr__(self, "k", tuple(map(int, sizes)) if given is not sizes[0] else int(given))
+
+    def pair_index(self, f: IndexArray, e: IndexArray) -> dict[str, tuple[Any, ...]]:
+        return {"field_matrices": (..., f, e, slice(None), slice(None))}
 
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
         sizes = self.k if isinstance(self.k, tuple) else (self.k,) * n_fields

@@ -9,15 +9,23 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._arrays import Array, FloatArray, Int32Array
+from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import OneVector, OnlyPairs, Params, above_diagonal, weighted_slope
+from splinefm.model.family.contract import (
+    Inseparable,
+    OneVector,
+    OnlyPairs,
+    Params,
+    Separable,
+    above_diagonal,
+    weighted_slope,
+)
 from splinefm.model.towers import JoinedTowers, ProductTowers, Towers, WeightTowers, symmetric_sums
 
 
 @dataclass(frozen=True)
-class FwFM(OneVector):
+class FwFM(Separable, OneVector):
     """Field-weighted factorization machine: M_fe = r_fe I; and products of three fields, if asked for.
 
     Parameters
@@ -81,6 +89,12 @@ class FwFM(OneVector):
     def pair_model(self) -> FwFM:
         return replace(self, third=0) if self.third else self
 
+    def pair_index(self, f: IndexArray, e: IndexArray) -> dict[str, tuple[Any, ...]]:
+        return {"field_weights": (..., f, e)}
+
+    def separable(self) -> tuple[FwFM, ...]:
+        return (self.pair_model,) if self.third else ()
+
     def width(self, n_fields: int) -> int:
         return self.k + self.third
 
@@ -142,7 +156,7 @@ class FwFM(OneVector):
 
 
 @dataclass(frozen=True)
-class LowRankFwFM(OnlyPairs, OneVector):
+class LowRankFwFM(Inseparable, OnlyPairs, OneVector):
     """FwFM whose field weights are the off-diagonal part of U' diag(d) U.
 
     Parameters

@@ -12,12 +12,20 @@ import numpy.typing as npt
 from splinefm._arrays import FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import NoWeights, OneVector, OnlyPairs, Params, side_by_side, weighted_slope
+from splinefm.model.family.contract import (
+    Inseparable,
+    NoWeights,
+    OneVector,
+    OnlyPairs,
+    Params,
+    side_by_side,
+    weighted_slope,
+)
 from splinefm.model.towers import SumTowers, Towers
 
 
 @dataclass(frozen=True)
-class FM(OnlyPairs, NoWeights, OneVector):
+class FM(Inseparable, OnlyPairs, NoWeights, OneVector):
     """Factorization machine: M = I.
 
     Parameters

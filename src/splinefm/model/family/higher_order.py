@@ -12,7 +12,7 @@ import numpy.typing as npt
 from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm._checks import check_size
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family.contract import NoWeights, OneVector, Params
+from splinefm.model.family.contract import Inseparable, NoWeights, OneVector, Params
 from splinefm.model.family.fm import FM
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
@@ -21,7 +21,7 @@ MAX_ORDER = 64
 
 
 @dataclass(frozen=True)
-class HigherOrderFM(NoWeights, OneVector):
+class HigherOrderFM(Inseparable, NoWeights, OneVector):
     """Products of up to `order` different unit vectors, coordinate by coordinate.
 
     Parameters

@@ -13,6 +13,7 @@ from splinefm._memory import check_memory
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family.contract import Model, Params
+from splinefm.model.family.separation import keep_apart
 
 if TYPE_CHECKING:
     from splinefm.model.family import AnyModel
@@ -112,12 +113,14 @@ def init_params(
     factors[:, width - third :] *= np.float32(scale * np.cbrt(pace) / np.sqrt(max(1, third)))
     for f, size in enumerate(model.vector_sizes(n_fields)):
         factors[layout.feature_ptr[f] : layout.feature_ptr[f + 1], size:] = 0.0
-    return {
+    params = {
         "bias": np.zeros(1, np.float32),
         "linear": np.zeros(layout.n_features, np.float32),
         "factors": factors,
         **model.init_fields(n_fields, rng),
     }
+    keep_apart(model, params, layout)
+    return params
 
 
 # The mean of several models of one kind as a single model of the family.

@@ -122,7 +122,18 @@ def unit_scores(model: AnyModel, units: Tensor, linear: Tensor, between: Between
     tensor([11.5000])
     """
     fields = torch.as_tensor(layout.unit_field, dtype=torch.int64, device=units.device)
-    return linear + _INTERACTIONS[model.kind](model, units, between, fields)
+    return linear + _INTERACTIONS[model.kind](model, units, _kept_apart(model, between, layout), fields)
+
+
+def _kept_apart(model: AnyModel, between: Between, layout: SlotLayout) -> Between:
+    """Return parameters that are zero, as are their gradients, between fields that must not interact."""
+    if not layout.apart:
+        return between
+    kept = dict(between)
+    for name, index in model.pair_index(*layout.apart_indices).items():
+        kept[name] = between[name].clone()
+        kept[name][index] = 0.0
+    return kept
 
 
 def _fm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
