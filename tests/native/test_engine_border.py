@@ -142,7 +142,7 @@ def test_every_batch_needs_a_learning_rate():
         make_engine().core.steps(**arguments(make_slots()) | {"learning_rates": np.ones(2)})
 
 
-@pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr"])
+@pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr", "apart"])
 @given(data=st.data())
 @examples(100)
 def test_layouts_that_make_no_sense_are_refused(name, data):
@@ -150,6 +150,7 @@ def test_layouts_that_make_no_sense_are_refused(name, data):
         known: getattr(LAYOUT, known).copy()
         for known in ("weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr")
     }
+    pointers["apart"] = np.array([0, 1], np.int32)
     before = pointers[name].tolist()
     size = data.draw(st.integers(0, len(before) + 2))
     pointers[name] = np.array(data.draw(st.lists(st.integers(-2, 16), min_size=size, max_size=size)), np.int32)
