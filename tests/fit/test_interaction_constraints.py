@@ -1,6 +1,7 @@
 """Interaction constraints from the table to every score: fits, searches, updates, files, exports."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import splinefm as sf
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import SEPARATOR, VALUES
+from splinefm.encode.tables.open import open_table
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.family.separation import is_apart
 from splinefm.search.crosses import find_candidates
@@ -16,6 +18,8 @@ from splinefm.search.screening import Unexplained
 from splinefm.search.search import MODELS, MORE_MODELS, Search, find_open_choices
 from splinefm.search.setting import Setting
 from splinefm.store.model_file import ModelFileError, describe_fitted, restore_fitted
+from splinefm.train.chunks import prepare_chunks
+from splinefm.train.rows import LabeledTable
 
 GROUPS = [{"age", "city"}, {"income", "shop"}]
 FORBIDDEN = [("age", "income"), ("age", "shop"), ("city", "income"), ("city", "shop")]
@@ -228,6 +232,16 @@ def test_exports_have_nothing_between_them(tmp_path):
     module = sf.to_torch(fitted)
     again = sf.from_torch(module, fitted)
     assert is_apart(again.model, again.params, again.encoder.layout)
+
+
+def test_rows_that_are_encoded_again_keep_them():
+    schema = sf.infer_schema(TABLE, target="y").with_interactions(GROUPS)
+    rows = LabeledTable.of(open_table(TABLE), "y", None, schema)
+    chunks = prepare_chunks(rows, sf.Loss("squared"), 0.2, FAST)
+    coarse = schema.with_bases({"age": sf.BSpline(2)})
+    again = chunks.encode_again(replace(rows, schema=coarse), FAST)
+    assert again.encoder.interactions == chunks.encoder.interactions == schema.interactions is not None
+    assert again.encoder.layout.apart == chunks.encoder.layout.apart != ()
 
 
 def test_an_encoder_without_them_is_another_one():
