@@ -19,8 +19,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import splinefm as sf
-from splinefm.explore.explorer import ExploreRequest, make_explorer
-from splinefm.train.progress import SILENT
+from splinefm.explore.explorer import make_explorer
 
 IMAGES = Path(__file__).parent / "images"
 # A row of the data with another age, and what it would take to reach a probability of one half.
@@ -39,7 +38,7 @@ def make_page(folder: Path, data: Path, target: str, ignored: list[str]) -> str:
     loss = "squared" if pa.types.is_floating(table.schema.field(target).type) else "logistic"
     sf.fit_model(table, target, loss=loss).save(folder / f"{data.stem}.sfm")
     pq.write_table(table, folder / data.name)
-    explorer = make_explorer(ExploreRequest(folder / f"{data.stem}.sfm", str(folder / data.name)), SILENT)
+    explorer = make_explorer(folder / f"{data.stem}.sfm", str(folder / data.name))
     path = folder / f"{data.stem}.html"
     path.write_text(explorer.page())
     return path.as_uri()

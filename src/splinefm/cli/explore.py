@@ -11,7 +11,7 @@ from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from splinefm.explore.explorer import ExploreRequest
+    from splinefm.explore.explorer import Explorer
 
 Out = Annotated[
     Path | None,
@@ -57,47 +57,56 @@ def explore(
     The model runs in the page, which loads nothing from elsewhere. The server listens on this machine alone, at an
     address with a random token, until Ctrl+C. With --out, the page is a file to send around.
     """
-    from splinefm.explore.explorer import ExploreRequest
+    from splinefm._files import check_destination, check_writable
+    from splinefm.encode.tables.open import refuse_overwriting
+    from splinefm.explore.explorer import make_explorer
+    from splinefm.train.progress import make_progress
 
     if index is not None and items is not None:
         raise typer.BadParameter("give an index or the items themselves, not both", param_hint="--items")
     if ids is not None and items is None:
         raise typer.BadParameter("ids are a column of --items TABLE", param_hint="--ids")
-    request = ExploreRequest(model, data, target, weight, sample, index, items, ids, sep, threads)
+    if out is not None:
+        refuse_overwriting(out, model, data)
+        check_writable(check_destination(out))
+    with make_progress(not quiet) as progress:
+        explorer = make_explorer(
+            model,
+            data,
+            target=target,
+            weight=weight,
+            sample=sample,
+            index=index,
+            items=items,
+            ids=ids,
+            sep=sep,
+            threads=threads,
+            progress=progress,
+        )
+        if out is not None:
+            progress.begin("writing the page")
+            facts = _write(explorer, out)
     if out is None:
-        return _serve(request, port, browser, quiet, as_json)
-    facts = _write(request, out, quiet)
+        return _serve(explorer, port, browser, quiet, as_json)
     return print_json(facts) if as_json else print(f"{facts['page']}: open it in a browser")
 
 
-def _write(request: ExploreRequest, out: Path, quiet: bool) -> dict[str, Any]:
+def _write(explorer: Explorer, out: Path) -> dict[str, Any]:
     """Write the page as one file; returns its path and size."""
-    from splinefm._files import check_destination, check_writable, replacing
-    from splinefm.encode.tables.open import refuse_overwriting
-    from splinefm.explore.explorer import make_explorer
-    from splinefm.train.progress import make_progress
+    from splinefm._files import replacing
 
-    refuse_overwriting(out, request.model, request.data)
-    check_writable(check_destination(out))
-    with make_progress(not quiet) as progress:
-        explorer = make_explorer(request, progress)
-        progress.begin("writing the page")
-        content = explorer.page().encode()
-        with replacing(out) as file:
-            file.write(content)
+    content = explorer.page().encode()
+    with replacing(out) as file:
+        file.write(content)
     return {"page": str(out), "page_bytes": len(content), "rows": explorer.origin.n_sampled}
 
 
-def _serve(request: ExploreRequest, port: int, browser: bool, quiet: bool, as_json: bool) -> None:
+def _serve(explorer: Explorer, port: int, browser: bool, quiet: bool, as_json: bool) -> None:
     """Serve the page until Ctrl+C."""
     import webbrowser
 
-    from splinefm.explore.explorer import make_explorer
     from splinefm.explore.server import ExploreServer
-    from splinefm.train.progress import make_progress
 
-    with make_progress(not quiet) as progress:
-        explorer = make_explorer(request, progress)
     with ExploreServer(explorer, port) as server:
         print_json({"url": server.url}) if as_json else print(server.url, flush=True)
         if not quiet:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_data, open_table, require_columns
-from splinefm.encode.tables.table import Table
 from splinefm.explore.fields import Origin, describe_page
 from splinefm.explore.page import d3_script, render_explorer
 from splinefm.explore.payload import MAX_ITEMS, Items, Payload, make_payload
@@ -24,22 +23,8 @@ from splinefm.train.progress import SILENT, Progress
 
 RANK = "rank"
 """Where the page asks its server for rankings, relative to its own address."""
-
-
-@dataclass(frozen=True)
-class ExploreRequest:
-    """What a user asks to explore."""
-
-    model: Path
-    data: str
-    target: str | None = None  # by default the only column that is not a field, if there is one
-    weight: str | None = None
-    sample: int = 5000  # maximum number of rows in the page
-    index: str | None = None  # an item index, which the server ranks
-    items: str | None = None  # a small catalog, which the page itself ranks
-    ids: str | None = None  # its column of ids
-    sep: str | None = None
-    threads: int | None = None
+MAX_ROWS = 5000
+"""Maximum number of rows in a page, if the user does not say otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,62 +72,87 @@ class Explorer:
         }
 
 
-def make_explorer(request: ExploreRequest, progress: Progress) -> Explorer:
-    """Read the model, sample the table, and describe both for the page."""
+def make_explorer(
+    model: Path,
+    data: str,
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    sample: int = MAX_ROWS,
+    index: str | None = None,
+    items: str | None = None,
+    ids: str | None = None,
+    sep: str | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> Explorer:
+    """Read a model, and an item index or a small catalog to rank, and describe them with a sample of a table."""
     d3_script()  # raises before the work where the package is not installed
     progress.begin("reading the model")
-    fitted = load(request.model)
-    index = None if request.index is None else ItemIndex.load(request.index, fitted)
-    return describe_model(fitted, request, index, progress)
+    fitted = load(model)
+    return describe_model(
+        fitted,
+        data,
+        name=model.name,
+        target=target,
+        weight=weight,
+        sample=sample,
+        index=None if index is None else ItemIndex.load(index, fitted),
+        items=None if items is None else _read_items(fitted, items, ids, sep),
+        sep=sep,
+        threads=threads,
+        progress=progress,
+    )
 
 
 def describe_model(
-    fitted: Fitted, request: ExploreRequest, index: ItemIndex | None = None, progress: Progress = SILENT
+    fitted: Fitted,
+    data: str,
+    *,
+    name: str,
+    target: str | None = None,
+    weight: str | None = None,
+    sample: int = MAX_ROWS,
+    index: ItemIndex | None = None,
+    items: Items | None = None,
+    sep: str | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
 ) -> Explorer:
-    """Sample the table of a request and describe it for the page of a model that is loaded."""
-    table = open_data(request.data, column_types(fitted, request.target, request.weight), request.sep)
-    target = request.target if request.target is not None else _only_unread_column(fitted, table, request.weight)
-    rows, n_rows = _sampled(fitted, table, target, request, progress)
-    items = None if request.items is None else _read_items(fitted, request)
+    """Sample a table and describe it for the page of a model with this name.
+
+    By default the target is the only column that no field reads, if there is one.
+    """
+    known = fitted.encoder.schema.columns
+    table = open_data(data, column_types(fitted, target, weight), sep)
+    others = [column for column in table.names if column not in (*known, weight)]
+    if target is None and len(others) == 1:
+        (target,) = others
+    if target in known:
+        raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
+    names = list(dict.fromkeys([*known, *(column for column in (target, weight) if column is not None)]))
+    require_columns(table, names)
+    rows = read_sample(table, names, sample, progress)
     progress.begin("describing the model")
-    payload = make_payload(fitted, rows, target=target, weight=request.weight, items=items, threads=request.threads)
-    origin = Origin(request.model.name, Path(request.data).name or request.data, n_rows, len(rows), target)
+    payload = make_payload(fitted, rows.table(), target=target, weight=weight, items=items, threads=threads)
+    origin = Origin(name, Path(data).name or data, rows.n_seen, payload.data["rows"]["n"], target)
     return Explorer(fitted, payload, origin, index)
 
 
-def _only_unread_column(fitted: Fitted, table: Table, weight: str | None) -> str | None:
-    others = [name for name in table.names if name not in fitted.encoder.schema.columns and name != weight]
-    return others[0] if len(others) == 1 else None
-
-
-def _sampled(
-    fitted: Fitted, table: Table, target: str | None, request: ExploreRequest, progress: Progress
-) -> tuple[pa.Table, int]:
-    """Some rows of the columns that the page needs, and how many the table has."""
-    known = fitted.encoder.schema.columns
-    if target in known:
-        raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
-    names = list(dict.fromkeys([*known, *(name for name in (target, request.weight) if name is not None)]))
-    require_columns(table, names)
-    sample = read_sample(table, names, request.sample, progress)
-    return sample.table(), sample.n_seen
-
-
-def _read_items(fitted: Fitted, request: ExploreRequest) -> Items:
+def _read_items(fitted: Fitted, items: str, ids: str | None, sep: str | None) -> Items:
     """The catalog as the page gets it."""
-    assert request.items is not None
-    types = written_types(request.ids, None) | fitted.encoder.schema.column_types()
-    table = open_table(request.items, types=types, sep=request.sep)
-    if request.ids is not None and request.ids not in table.names:
-        raise ValueError(f"--ids: {missing_column_message(request.ids, table.names)}")
+    types = written_types(ids, None) | fitted.encoder.schema.column_types()
+    table = open_table(items, types=types, sep=sep)
+    if ids is not None and ids not in table.names:
+        raise ValueError(f"--ids: {missing_column_message(ids, table.names)}")
     n_rows = table.count_rows()
     if n_rows > MAX_ITEMS:
         raise ValueError(
-            f"--items: {request.items!r} has {n_rows:,} items, and a page holds {MAX_ITEMS:,} at most; save an index "
+            f"--items: {items!r} has {n_rows:,} items, and a page holds {MAX_ITEMS:,} at most; save an index "
             "(splinefm index) and give it with --index, which the server ranks"
         )
     known = [name for name in fitted.encoder.schema.columns if name in table.names]
-    wanted = list(dict.fromkeys([*known, *([request.ids] if request.ids is not None else [])]))
+    wanted = list(dict.fromkeys([*known, *([ids] if ids is not None else [])]))
     rows = pa.concat_tables(pa.Table.from_batches([batch]) for batch in table.chunks(wanted, MAX_ITEMS))
-    ids = range(len(rows)) if request.ids is None else rows.column(request.ids).to_pylist()
-    return Items(rows.select(known), [str(one) for one in ids])
+    names = range(len(rows)) if ids is None else rows.column(ids).to_pylist()
+    return Items(rows.select(known), [str(one) for one in names])

@@ -83,11 +83,12 @@ class LoadedModel:
     @cached_property
     def explorer_page(self) -> bytes:
         """The page that explores this model on the rows of the background; made on first use."""
-        from splinefm.explore.explorer import ExploreRequest, describe_model
+        from splinefm.explore.explorer import describe_model
 
         assert self.background_path is not None
-        request = ExploreRequest(Path(self.published.source), self.background_path, threads=1)
-        return describe_model(self.fitted, request, self.index).page(f"./v1/rank?arm={self.published.arm}").encode()
+        name = Path(self.published.source).name
+        explorer = describe_model(self.fitted, self.background_path, name=name, index=self.index, threads=1)
+        return explorer.page(f"./v1/rank?arm={self.published.arm}").encode()
 
     def scores(self, rows: Sequence[Row]) -> Float32Array:
         """The scores of a list of rows."""
