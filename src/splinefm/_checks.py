@@ -172,7 +172,7 @@ def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
 def check_one_score(fitted: Fitted, name: str = "fitted", what: str = "this") -> Fitted:
     """The argument; raise unless it is a `sf.Fitted` with one score per row, which `what` needs.
 
-    Commands with an option for the class choose it before (`one_class`), so that others are told how to do without.
+    Commands with an option for the class choose it before (`one_class`), so that only others see this error.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def decode_manifest(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the state and the checksums of a manifest; raise ValueError if it has changed."""
     content = json.loads(text)
     if not isinstance(content, dict) or content.keys() != {"state", "files", "sha256"}:
-        raise ValueError("it is no manifest")
+        raise ValueError("it is not a manifest")
     found = {name: content[name] for name in ("state", "files")}
     if _digest(json.dumps(found).encode()) != content["sha256"]:
         raise ValueError("it does not match its checksum")

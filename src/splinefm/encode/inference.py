@@ -161,7 +161,7 @@ def are_too_large(column: pa.Array, x: FloatArray) -> bool:
 
 
 def are_coordinates(kind: pa.DataType, lists: Lists) -> bool:
-    """Whether lists hold floats that mostly do not recur: such as an embedding, whose elements are no categories."""
+    """Whether lists hold floats that mostly do not recur: such as an embedding, whose elements are not categories."""
     return bool(pa.types.is_floating(kind) and len(lists.names.unique()) > COORDINATES * len(lists.names))
 
 
@@ -307,10 +307,10 @@ def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
     if are_coordinates(kind, lists):
         why = f"lists of up to {longest} numbers that hardly recur, such as an embedding"
         return _left_out(name, f"{why}; make a numerical column of each coordinate", asks=True)
-    return _one(MultiValued(name), f"lists of up to {number_of(longest, 'value')}")
+    return _single_choice(MultiValued(name), f"lists of up to {number_of(longest, 'value')}")
 
 
-def _one(field: AnyField, reason: str, asks: bool = False) -> _Choice:
+def _single_choice(field: AnyField, reason: str, asks: bool = False) -> _Choice:
     return [field], {field.name: Provenance("inferred", reason, question=asks)}
 
 
@@ -367,7 +367,7 @@ def _text_lists(name: str, text: pa.LargeStringArray, distinct: pa.LargeStringAr
         return None
     reason = f"text of up to {lengths.max()} of {n_parts:,} values with {BAR!r} between them"
     reason += f"; for a category of each of the {len(distinct):,} texts use sf.Categorical({name!r})"
-    return _one(MultiValued(name, BAR, min_count=MIN_COUNT if n_parts > MANY_CATEGORIES else 1), reason)
+    return _single_choice(MultiValued(name, BAR, min_count=MIN_COUNT if n_parts > MANY_CATEGORIES else 1), reason)
 
 
 def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool) -> _Choice | None:
@@ -420,10 +420,10 @@ def _categorical(name: str, column: pa.Array, what: str, remark: str = "", asks:
     distinct = counts.n_distinct()
     reason = f"{what} with {number_of(distinct, 'distinct value')}{remark}"
     if distinct <= MANY_CATEGORIES:
-        return _one(Categorical(name), reason, asks)
+        return _single_choice(Categorical(name), reason, asks)
     if one_per_row := distinct > 0.9 * len(column):
         reason += f", {_ONE_PER_ROW}"
-    return _one(Categorical(name, min_count=MIN_COUNT), reason, asks or one_per_row)
+    return _single_choice(Categorical(name, min_count=MIN_COUNT), reason, asks or one_per_row)
 
 
 # Dates
@@ -481,13 +481,13 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
     is_whole = bool(((value == np.floor(value)) & (np.abs(value) < LARGEST_WHOLE)).all())
     if len(value) <= FEW_VALUES and is_whole:
         distinct = number_of(len(value), "distinct value")
-        return _one(Categorical(name), f"integers with only {distinct}{_or_quantity(name)}{words}")
+        return _single_choice(Categorical(name), f"integers with only {distinct}{_or_quantity(name)}{words}")
     if is_whole and are_called_identifiers(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
         reason = f"integers with {len(value):,} distinct values, identifiers by their name{_or_quantity(name)}{words}"
-        return _one(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
+        return _single_choice(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
     if are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
-        return _one(Categorical(name), reason)
+        return _single_choice(Categorical(name), reason)
     reason = f"numbers with {number_of(len(value), 'distinct value')}"
     times = _time_words(name, value) if is_whole else ""
     if one_per_row := is_whole and not times and len(value) > max(MANY_CATEGORIES, 0.9 * len(x)):
@@ -499,7 +499,7 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         reason += f"; {shares} too frequent to be a quantity: special"
     basis, special = _basis(len(value)), tuple(value[atoms].tolist())
     field = Numerical(name, basis=basis, special=special, decimal=decimal, text=text)
-    return _one(field, reason + words + times + names, asks=bool(one_per_row or times or names))
+    return _single_choice(field, reason + words + times + names, asks=bool(one_per_row or times or names))
 
 
 def _time_words(name: str, value: FloatArray) -> str:

@@ -179,7 +179,7 @@ def _quantile_bins(fitted: Fitted, target: Target, count: int, data: object) -> 
 
 
 def training_rows(fitted: Parameterized, f: int) -> tuple[FloatArray, FloatArray] | None:
-    """Parts of [0, 1] and the training rows in each; None where they cannot be told.
+    """Parts of [0, 1] and the training rows in each; None where they are unknown.
 
     Each function of a spline has seen the rows of all its segments; least squares find the rows of each segment.
     """

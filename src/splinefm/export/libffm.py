@@ -56,7 +56,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
 
     FM, FwFM, LowRankFwFM, FmFM and FFM become models of libffm with the same scores, linear weights and bias
     included, without instance-wise normalization. `export_libffm_rows` writes rows for it. The JSON file is replaced
-    first and has the model file's checksum as "sha256", which tells whether the two belong together.
+    first and has the model file's checksum as "sha256", to check that the two belong together.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ def _is_path(X: object) -> bool:
 
 
 def _is_array(X: object) -> bool:
-    # A Series is no table, which opening it says; without this, a Series of pandas before 3.0 looks like an array.
+    # A Series is not a table, which opening it says; without this, a Series of pandas before 3.0 looks like an array.
     arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__") or type(X).__name__ == "Series"
     return issparse(X) or isinstance(X, np.ndarray | list | tuple) or (hasattr(X, "__array__") and not arrow)
 

@@ -104,7 +104,7 @@ OptimizerStates = dict[str, OptimizerState]
 
 
 def _strengths(values: list[float]) -> Float32Array:
-    """Penalties in float32, where overflow is silent: the run diverges, and its error tells why."""
+    """Penalties in float32, where overflow is silent: the run diverges, and its error says why."""
     with np.errstate(over="ignore"):
         return np.array(values, np.float32)
 

@@ -74,7 +74,7 @@ def read_keys(values: object, what: str) -> Keys:
 
 
 def integers_if_plain(keys: Keys) -> Keys:
-    """Integers in place of text, if all ids are written as integers are: a text file does not tell which they are.
+    """Integers in place of text, if all ids are written as integers are: a text file does not say which they are.
 
     Examples
     --------

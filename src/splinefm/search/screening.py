@@ -147,7 +147,7 @@ def max_paired_columns(n_rows: int) -> int:
 
 
 def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -> list[CodedColumn]:
-    """Return all columns, or those whose values tell the most about the score if there are many."""
+    """Return all columns, or, if there are many, those whose values say most about the score."""
     most = max_paired_columns(n_rows)
     if len(columns) <= most:
         return list(columns)

@@ -100,7 +100,7 @@ def smallest_penalty(penalty: Penalty, names: Sequence[str]) -> float | None:
 
 
 def names_of_columns(schema: Schema) -> list[str]:
-    """Return the names of the fields that are no crosses."""
+    """Return the names of the fields that are not crosses."""
     return [item.name for item in schema.singles]
 
 

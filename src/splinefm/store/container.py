@@ -60,7 +60,7 @@ class Damaged(ModelFileError):
 
 @contextmanager
 def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
-    """Open a file to read it; what is wrong with its content becomes an error that names the file and gives advice."""
+    """Open a file to read it; errors in its content name the file and say what to do."""
     failed = f"cannot load {str(path)!r}"
     with open_regular(path) as file:
         try:

@@ -155,7 +155,7 @@ def predicted_thing(fitted: Fitted) -> str:
 def prediction_names(fitted: Fitted) -> list[str]:
     """The names of the columns of predictions: one, or one per class if there are more than two.
 
-    A model of one of several classes has scores, which are no predictions without the other classes.
+    A model of one of several classes has scores, which are not predictions without the other classes.
     """
     if fitted.n_outputs > 1:
         return [f"probability_{label}" for label in fitted.classes or ()]

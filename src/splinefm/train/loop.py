@@ -120,7 +120,7 @@ class EpochSelector:
         return value, is_best
 
     def evidence(self, loss: Loss, start: float | FloatArray, training_loss: float) -> Evidence | None:
-        """Return what the validation rows tell of the best epoch, whose training rows had this loss."""
+        """Return the evidence of the validation rows on the best epoch, whose training rows had this loss."""
         if self.validation is None or not len(self._losses):
             return None
         y, weight = self.validation.y, self.validation.sample_weight

@@ -1,4 +1,4 @@
-"""What a fit leaves behind: its epochs, what the held-out rows told, remarks, and what searches tried."""
+"""Results of a fit: its epochs, the evidence of held-out rows, remarks, and what searches tried."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TrainingResult(NamedTuple):
         return self._replace(stop=stop, kept=f"the model of the {RUNS[self.history[-1].run]} is kept")
 
 
-# Evidence: what the held-out rows tell of the best epoch, besides its loss.
+# Evidence: what the held-out rows show about the best epoch, besides its loss.
 
 
 @dataclass(frozen=True)

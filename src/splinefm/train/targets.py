@@ -94,11 +94,11 @@ def refuse_infinite(labels: Iterable[object], where: str) -> None:
     --------
     >>> refuse_infinite([0.0, -math.inf], "y")
     Traceback (most recent call last):
-    ValueError: y has an infinite value, -inf, which is no label of a class; drop such rows
+    ValueError: y has an infinite value, -inf, which is not a class label; drop such rows
     """
     found = next((label for label in labels if isinstance(label, float) and math.isinf(label)), None)
     if found is not None:
-        raise ValueError(f"{where} has an infinite value, {found}, which is no label of a class; drop such rows")
+        raise ValueError(f"{where} has an infinite value, {found}, which is not a class label; drop such rows")
 
 
 def as_classes(found: set[Label], name: str, max_classes: int = 2) -> Classes:

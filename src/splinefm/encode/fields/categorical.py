@@ -107,7 +107,7 @@ class CategoryField(OneColumn):
 
     @property
     def example_rank(self) -> int:
-        """Which field gives the example of a column that several read, the smallest first."""
+        """The order in which fields of one column are asked for an example, the smallest first."""
         return 0 if self.n_categories else 2
 
     def example_value(self, low: float) -> Any:

@@ -242,7 +242,7 @@ class OneColumn(ABC):
     @property
     @abstractmethod
     def example_rank(self) -> int:
-        """Which field gives the example of a column that several read, the smallest first.
+        """The order in which fields of one column are asked for an example, the smallest first.
 
         A known category is also a date, but not any date is known; a field without categories has no value to offer.
         """

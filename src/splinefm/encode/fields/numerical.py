@@ -451,7 +451,7 @@ class Numerical(OneColumn):
 
     @property
     def example_rank(self) -> int:
-        """Which field gives the example of a column that several read, the smallest first."""
+        """The order in which fields of one column are asked for an example, the smallest first."""
         return int(self.part is not None)
 
     def example_value(self, low: float) -> float | str:

@@ -53,7 +53,7 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
     """
     if decimal == ".":
         try:
-            text[:_FIRST].cast(pa.float64())  # Arrow writes a message for every value that is no number: it takes long
+            text[:_FIRST].cast(pa.float64())  # Arrow writes a message for every value that is not a number: it is slow
             return _floats(text.cast(pa.float64())), None
         except pa.ArrowInvalid:
             pass  # not all are plain numbers

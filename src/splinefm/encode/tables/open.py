@@ -264,7 +264,7 @@ def require_columns(table: Table, names: Sequence[str]) -> None:
 def without(schema: Schema, ignored: Sequence[str], target: str | None = None) -> Schema:
     """The schema without some columns, which must be there."""
     if target is not None and target in ignored:
-        raise ValueError(f"--ignore {target}: this is the target, which is no field in any case; do not ignore it")
+        raise ValueError(f"--ignore {target}: this is the target, which is not a field in any case; do not ignore it")
     known = list(dict.fromkeys([*schema.columns, *schema.names, *schema.provenance]))
     for name in ignored:
         if name not in known:

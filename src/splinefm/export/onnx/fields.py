@@ -103,7 +103,7 @@ def cross_units(g: Graph, item: Cross, table: Array, inputs: Mapping[str, Column
         x = read_number(g, part)
         # A missing value that the field refuses gets a token that the field does not have.
         token = number_token(g, part, x, part.n_tokens)
-        rows = rows._replace(inside=_both(g, rows.inside, g("Less", token, 0)))
+        rows = rows._replace(inside=_logical_and(g, rows.inside, g("Less", token, 0)))
         if part.missing_token is None:
             rows = rows._replace(refused=_logical_or(g, rows.refused, g("GreaterOrEqual", token, part.n_tokens)))
         windows.append(graph_windows(g, part, g("Where", g("GreaterOrEqual", token, 0), 0.0, x)))
@@ -205,7 +205,7 @@ def _bucket(g: Graph, buckets: int, features: list[str], sizes: list[int]) -> tu
     return g("Mod", total, buckets), inside
 
 
-def _both(g: Graph, one: str | None, other: str) -> str:
+def _logical_and(g: Graph, one: str | None, other: str) -> str:
     return other if one is None else g("And", one, other)
 
 

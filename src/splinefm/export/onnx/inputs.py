@@ -61,7 +61,7 @@ def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()
 class ColumnInput(NamedTuple):
     """How a graph reads a column: a field that does so, the type (object for text), and how missing text is spelled.
 
-    `unseen` replaces text that has the spelling of missing values: it is no category, so that any such name will do.
+    `unseen` replaces text that has the spelling of missing values: it is not a category, so that any such name will do.
     """
 
     item: Single
