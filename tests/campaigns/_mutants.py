@@ -174,7 +174,7 @@ MUTANTS = [
         "tests/export/test_scorer_file.py",
     ),
     Mutant(
-        "export/bins.py",
+        "export/discretize.py",
         "breaks, rows * (n_ordinary / rows.sum())",
         "breaks, rows",
         "tests/export/test_discretize.py",
