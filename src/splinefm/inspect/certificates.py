@@ -138,7 +138,7 @@ def certify(fitted: Fitted, field: str) -> Certificate:
 def _extreme(fitted: Fitted, f: int, found: Lowest, sign: float, largest: float) -> Extreme:
     """The slope with a segment that has it, computed anew from the curve of that segment."""
     item: Any = fitted.encoder.fields[f]
-    segment = segment_of(fitted, f, found.choices)
+    segment = segment_of(fitted, found.choices)
     value = float(item.fitted_transform.inverse(np.array([found.u]))[0])
     slope = np.nan
     if segment is not None:
@@ -157,8 +157,8 @@ def _steepest(item: Any, spline: Any, u: float, sign: float) -> tuple[float, flo
     return float(slopes[i]), float(item.fitted_transform.inverse(near[i : i + 1])[0])
 
 
-def segment_of(fitted: Fitted, f: int, choices: dict[int, Choice | None]) -> dict[str, Any] | None:
-    """The values that fields take, by name; None if they cannot be told or exclude each other."""
+def segment_of(fitted: Fitted, choices: dict[int, Choice | None]) -> dict[str, Any] | None:
+    """The values that fields take, by name; None if they are unknown or exclude each other."""
     fields = fitted.encoder.fields
     sources = fitted.encoder.schema.sources
     if set(sources.fields) != {item.name for item in fitted.encoder.schema.singles}:

@@ -22,7 +22,6 @@ from splinefm.search.screening import evenly_spaced_rows
 from splinefm.train.chunks import Chunks, take_rows
 from splinefm.train.losses import Loss
 from splinefm.train.rows import Chunk
-from splinefm.train.settings import Training
 
 Resolutions = Mapping[str, tuple[int, ...]]
 
@@ -174,7 +173,7 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     )
 
 
-def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, training: Training) -> Schema | None:
+def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params) -> Schema | None:
     """Return a schema with the resolutions by column that a model suggests, or None if it suggests nothing else.
 
     None too if no resolutions were inferred, without validation rows, and for large tables: a second run on them takes

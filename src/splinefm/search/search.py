@@ -39,7 +39,7 @@ from splinefm.search.resolutions import suggest_resolutions
 from splinefm.search.screening import HALF_EPOCHS
 from splinefm.search.setting import Setting, free_bases, names_of_columns, smallest_penalty
 from splinefm.train.chunks import Chunks
-from splinefm.train.loop import Diverged, settings_for
+from splinefm.train.loop import Diverged
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.results import SearchEntry, TrainingResult
 from splinefm.train.settings import L2, SMOOTHNESS, Training, l2_strength, penalty_strength
@@ -410,8 +410,7 @@ class Search:
             trained, chunks = self.race.results[setting, self.stage[0]].trained, self.race.encoded(setting)
             if trained is None:
                 return
-            training = settings_for(setting.training, setting.schema, chunks.encoder.n_rows)
-            schema = suggest_resolutions(setting.model, chunks, trained.params, training)
+            schema = suggest_resolutions(setting.model, chunks, trained.params)
             if schema is not None:
                 self.contest([replace(setting, schema=schema)], RESERVE_OF_PENALTIES * self.total)
 
