@@ -49,14 +49,14 @@ from splinefm.model.family.contract import Params
 from splinefm.train.fitted import Fitted
 
 PAIR, LINEAR, TRIPLE = range(3)
-"""What a cross adds to the score with: its vector for pairs, its linear weight, its vector for triples."""
+"""How a cross enters the score: by its vector for pairs, its linear weight, its vector for triples."""
 
 
 @dataclass(frozen=True, eq=False)
 class CrossVectors:
     """A cross of a fitted model, whose vectors can be gathered for any positions in its parts."""
 
-    number: int
+    f: int  # the index of the field
     item: Cross
     players: tuple[int, ...]  # ascending
     parts: tuple[int, ...]  # for each part the position of its player in `players`
@@ -139,7 +139,7 @@ class CrossVectors:
 
 
 def _distinct(rows: Positions, parts: list[int]) -> tuple[list[Array], IndexArray]:
-    """Distinct positions of some parts, and the number of the ones of each row."""
+    """Distinct positions of some parts, and for each row the index of its positions among them."""
     if not parts:
         return [], np.zeros(len(rows[0]), np.intp)
     given = np.stack([rows[i].astype(np.float64) for i in parts], axis=1)
@@ -169,7 +169,7 @@ class MixedState:
         return np.asarray(np.einsum("nbk,nbk->n", self.rows(mine), other.rows(theirs)) / n_others)
 
     def rows(self, values: FloatArray) -> FloatArray:
-        """What rows have of something that is linear in the vectors, given for each atom."""
+        """Values of rows from values of atoms, of any function that is linear in the vectors."""
         if self.index.shape[1] == 1 and (self.weight == 1.0).all():
             return np.asarray(values[self.index[:, 0]])
         shape = (-1, *[1] * (values.ndim - 1))
@@ -241,7 +241,7 @@ class States:
 #
 # A term is what one cross adds alone, or a product of a cross with one or two other fields. To a coalition of the
 # columns of its fields it is worth its mean over the rows of the background, with every field in the state that the
-# coalition gives it (see `splinefm.inspect.cross_terms`); columns of one row of the background stay together.
+# coalition gives it (see the top of this module); columns of one row of the background stay together.
 
 Term = tuple[tuple[int, ...], FloatArray]
 """Players, and the worth of each of their coalitions for every row: shape (coalitions, n)."""
@@ -261,7 +261,7 @@ class FieldGroup:
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows: vectors of their fields, and what their players have for triples."""
+    """Some rows: the vectors of their fields, and sums of their players for triples."""
 
     vectors: FloatArray  # (n, fields, width), for pairs
     sums: Sums | None  # for triples, without the crosses
@@ -275,8 +275,8 @@ class CrossTerms:
         self._pairs = pair_part(fitted)
         self._crosses = [CrossVectors.of(fitted, self._pairs, players, f) for f in players.shared]
         self._others = self._row_block(background)
-        self._theirs = [cross.gather(background.positions[cross.number]) for cross in self._crosses]
-        self._background_groups = [self._groups(self._others, cross.number) for cross in self._crosses]
+        self._theirs = [cross.gather(background.positions[cross.f]) for cross in self._crosses]
+        self._background_groups = [self._groups(self._others, cross.f) for cross in self._crosses]
 
     def map(
         self, function: Callable[[int, Iterator[Term]], Any], rows: EncodedRows, threads: int | None
@@ -300,7 +300,7 @@ class CrossTerms:
     def _terms(self, rows: EncodedRows) -> Iterator[Term]:
         block = self._row_block(rows)
         states = [
-            cross.states(rows.positions[cross.number], self.background.positions[cross.number], theirs)
+            cross.states(rows.positions[cross.f], self.background.positions[cross.f], theirs)
             for cross, theirs in zip(self._crosses, self._theirs, strict=True)
         ]
         for state in states:
@@ -328,15 +328,15 @@ class CrossTerms:
         for i, j in combinations(range(len(states)), 2):
             one, other = states[i], states[j]
             worth = np.empty((len(one.coalitions), len(other.coalitions), len(block.vectors)))
-            columns = self._pairs.model.columns(other.cross.number)
+            columns = self._pairs.model.columns(other.cross.f)
             for theirs in other.coalitions:
                 mixed = other.mixed_states.get(theirs)
                 slopes = np.zeros(0) if mixed is None else self._atom_slopes(one, other, mixed)
                 for mine in one.coalitions:
                     if mixed is None:
-                        worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.number]
+                        worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.f]
                     elif mine not in one.mixed_states:
-                        worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.number]
+                        worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.f]
                     else:
                         worth[mine, theirs] = one.mixed_states[mine].product(slopes, mixed, columns)
             yield _term((one.cross.players, other.cross.players), worth)
@@ -348,7 +348,7 @@ class CrossTerms:
         """
         n, n_fields, _ = block.vectors.shape
         worth = np.zeros((len(state.coalitions), 2, n, n_fields))
-        mine = self._groups(block, state.cross.number)
+        mine = self._groups(block, state.cross.f)
         for group, others in zip(mine, self._background_groups[number], strict=True):
             for one in state.coalitions:
                 worth[one, 0][:, group.fields] = state.product(one, PAIR, others.vectors, group.columns)
@@ -359,7 +359,7 @@ class CrossTerms:
     def _atom_slopes(self, one: States, other: States, state: MixedState) -> FloatArray:
         """M_fe s_e of the atoms of a state of another cross, in the coordinates of the first."""
         vectors = state.vectors[PAIR]
-        found = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.number, other.cross.number)
+        found = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.f, other.cross.f)
         return found.reshape(*vectors.shape[:2], -1)
 
     def _groups(self, block: RowBlock, f: int) -> list[FieldGroup]:
