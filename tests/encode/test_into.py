@@ -130,6 +130,28 @@ def test_a_field_writes_what_it_returns(item, column):
     assert_nothing_beside(weights)
 
 
+@pytest.mark.parametrize("dictionary", [["b", "a"], ["b", None, "a"], ["unused", "", "b", None, "other", "a", "new"]])
+def test_codes_of_a_dictionary_are_written_as_their_names_are(dictionary):
+    for unseen in ("rare", "neutral", "hash"):
+        fitted = sf.Categorical("c", unseen=unseen, buckets=5, vocabulary=["b", "a"])
+        names = [*dictionary[::-1], None, *dictionary]
+        plain = pa.array(names, pa.string())
+        codes = [None if name is None and None not in dictionary else dictionary.index(name) for name in names]
+        for column in (plain, pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(dictionary))):
+            start, weight = np.zeros((len(names), 1), np.int32), np.ones((len(names), 1), np.float32)
+            fitted.encode_into(fitted.read(column), 50, start, weight)
+            expected = fitted.encode(plain)
+            np.testing.assert_array_equal(start, expected[0] + 50)
+            np.testing.assert_array_equal(weight, expected[1])
+
+
+def test_a_code_of_a_missing_value_may_be_an_error():
+    fitted = sf.Categorical("c", missing="error", vocabulary=["a"])
+    column = pa.array(["a", None]).dictionary_encode()
+    with pytest.raises(ValueError, match="missing values"):
+        fitted.encode_into(fitted.read(column), 0, np.zeros((2, 1), np.int32), np.ones((2, 1), np.float32))
+
+
 @given(st.lists(st.sampled_from(["", "a", "bb", "é", "longer than a word"])), st.integers(0, 100), st.integers(-9, 9))
 def test_positions_are_written_from_the_first_feature_on(asked, first, unknown):
     known = ["a", "longer than a word", ""]

@@ -375,12 +375,21 @@ class Categorical(CategoryField):
         The weights are 1 before, and written only where names may have others.
         """
         names, codes = values
-        if codes is None and not names.null_count:
-            n_unseen = self._fitted().write(names, first + self.n_tokens, first + self.first_unseen, start[:, 0])
-            if not n_unseen or (self.unseen == "rare" and self.spelling == "text"):
+        if codes is not None and (self.missing_token is not None or not (codes < 0).any()):
+            # One more for missing values, whose code is negative.
+            features = np.full(len(names) + 1, first, np.int32)
+            if self._write_known(names, first, features[:-1]):
+                start[:, 0] = features[codes]
                 return
+        elif codes is None and not names.null_count and self._write_known(names, first, start[:, 0]):
+            return
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)
+
+    def _write_known(self, names: pa.LargeStringArray, first: int, out: Int32Array) -> bool:
+        """Write the features of names as they are spelled; False where that is not all that they mean."""
+        n_unseen = self._fitted().write(names, first + self.n_tokens, first + self.first_unseen, out)
+        return not n_unseen or (self.unseen == "rare" and self.spelling == "text")
 
     def feature_weights(self, statistics: CategoryStatistics) -> FloatArray:
         """The same: all weights are 1."""

@@ -237,8 +237,10 @@ def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Cate
     codes = to_numpy(pc.fill_null(column.indices.cast(pa.int32()), scalar(-1, np.int32)))
     names = _names(column.dictionary, name, widened)
     # The dictionary itself may hold a missing value, such as NaN.
-    absent = np.flatnonzero(to_numpy(names.is_null()))
-    return Categories(names, np.where(np.isin(codes, absent), np.int32(-1), codes) if len(absent) else codes)
+    if names.null_count:
+        absent = np.flatnonzero(to_numpy(names.is_null()))
+        codes = np.where(np.isin(codes, absent), np.int32(-1), codes)
+    return Categories(names, codes)
 
 
 class Lists(NamedTuple):
