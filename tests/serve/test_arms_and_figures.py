@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from logging.config import dictConfig
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,7 +23,18 @@ from typer.main import get_command
 import splinefm as sf
 from splinefm.cli.main import app
 from splinefm.serve import Arm, Limits, ServiceSettings
-from splinefm.serve.ab import KeySums, ab_report, difference_of_means, mean_interval, ratio_interval
+from splinefm.serve.ab import (
+    ArmFigures,
+    Difference,
+    Interval,
+    KeySums,
+    Report,
+    ab_report,
+    difference_of_means,
+    mean_interval,
+    ratio_interval,
+)
+from splinefm.serve.ab_page import ab_page
 from splinefm.serve.admission import WorkQueue
 from splinefm.serve.feedback import FeedbackLog, read_log
 from splinefm.serve.logs import LOG_CONFIG
@@ -188,6 +201,73 @@ class TestOnlineFigure:
         assert {figures.rows for figures in found.figures} == {50} and found.figures[0].measured.value == 0.5
         assert item.reduction > 0.0 and item.difference.low > 0.0
         assert ab_report(tmp_path).figures[-1].rows == 100
+        assert [replace(look, hour="all") for look in found.history] == [item]
+
+    def test_the_history_is_what_one_would_have_seen(self, tmp_path, monkeypatch):
+        """The look at the end of an hour is the report on a log that ends there."""
+        rng = np.random.default_rng(0)
+        for n_hours in (2, 3):
+            log = FeedbackLog(tmp_path / str(n_hours), 0)
+            rng = np.random.default_rng(0)
+            for hour in range(n_hours):
+                monkeypatch.setattr("splinefm.serve.feedback.time.time", lambda hour=hour: 3600.0 * hour)
+                log.scored(f"r{hour}", ["a", "b"] * 20, np.full(40, 0.5), [f"u{i}" for i in range(40)], None)
+                for i in range(40):
+                    log.outcome(f"r{hour}", i, float(rng.random() < 0.3))
+            log.close()
+        monkeypatch.undo()
+        short, long = (ab_report(tmp_path / str(n)) for n in (2, 3))
+        assert [look.hour for look in long.history] == [f"1970-01-01 0{hour}:00" for hour in range(3)]
+        assert long.history[:2] == short.history and replace(long.history[1], hour="all") == short.differences[0]
+
+    def test_a_long_log_has_some_looks_and_the_last(self, tmp_path, monkeypatch):
+        log = FeedbackLog(tmp_path, 0)
+        for hour in range(251):
+            monkeypatch.setattr("splinefm.serve.feedback.time.time", lambda hour=hour: 3600.0 * hour)
+            log.scored(f"r{hour}", ["a", "b"], np.array([0.5, 0.5]), [f"u{hour}", f"v{hour}"], None)
+            log.outcome(f"r{hour}", hour % 2, 1.0)
+        log.close()
+        monkeypatch.undo()
+        hours = [look.hour for look in ab_report(tmp_path).history]
+        assert len(hours) == 84 and hours == sorted(hours) and hours[-1] == "1970-01-11 10:00"
+
+    def test_the_page_draws_whatever_a_log_has(self):
+        rng = np.random.default_rng(0)
+        for n_hours, scale in ((1, 1.0), (2, 0.0), (40, 1e-9), (40, 1e9)):
+            hours = [f"2026-11-{1 + i // 24:02} {i % 24:02}:00" for i in range(n_hours)]
+            values = rng.normal(size=(n_hours, 3)) * scale
+            looks = [
+                Difference("<b>", "a", 5, Interval(*row), 0.5, hour) for hour, row in zip(hours, values, strict=True)
+            ]
+            looks[0] = replace(looks[0], difference=Interval(0.0, -np.inf, np.inf))
+            nothing = Interval(np.nan, np.nan, np.nan)
+            figures = [
+                ArmFigures(arm, hour, 3, 0.0, 0.1, Interval(0.0, np.nan, np.nan), nothing)
+                for arm in ("<b>", "a")
+                for hour in [*hours, "all"]
+            ]
+            page = ab_page(Report(figures, [replace(looks[-1], hour="all")], 2, looks), "log & <settings>")
+            assert "<b>" not in page and "&lt;b&gt;" in page and "log &amp; &lt;settings&gt;" in page
+            assert "nan" not in page.partition("<details>")[0]
+            plots = re.findall(r"<svg.*?</svg>", page)
+            assert len(plots) == (1 if n_hours == 1 else 2)
+            for plot in plots:
+                for item in ElementTree.fromstring(plot).iter():
+                    numbers = [float(text) for point in item.get("points", "").split() for text in point.split(",")]
+                    assert all(0.0 <= x <= 720.0 for x in numbers[::2]) and all(
+                        0.0 <= y <= 230.0 for y in numbers[1::2]
+                    )
+
+    def test_a_higher_value_is_drawn_higher(self):
+        looks = [
+            Difference("b", "a", 5, Interval(y, y - 1.0, y + 1.0), 0.0, f"2026-11-01 0{i}:00")
+            for i, y in enumerate([1.0, 3.0, 2.0])
+        ]
+        page = ab_page(Report([], [replace(looks[-1], hour="all")], 0, looks), "log")
+        (points,) = re.findall(r'<polyline[^>]*points="([^"]*)"', page)
+        y = [float(point.split(",")[1]) for point in points.split()]
+        assert y[1] < y[2] < y[0] and y[0] - y[2] == pytest.approx(y[2] - y[1], abs=0.2)
+        assert "b has a higher mean outcome than a" in page and "told apart" not in page
 
     def test_the_report_is_printed(self, run, tmp_path):
         log = FeedbackLog(tmp_path / "log", 0)
@@ -196,6 +276,9 @@ class TestOnlineFigure:
         log.close()
         text = run("ab", "report", "log").stdout
         assert "-20.00%" in text and "all" in text and " to " in text
+        assert "page.html" in run("ab", "report", "log", "--out", "page.html").stdout
+        assert "-0.2" in (tmp_path / "page.html").read_text()
+        assert "no folder" in run("ab", "report", "log", "--out", "none/page.html", code=1).stderr
         found = json.loads(run("ab", "report", "log", "--json").stdout)["arms"][-1]
         assert (found["rows"], found["predicted"], found["measured"]) == (2, 0.4, 0.5)
         assert "splinefm serve --log" in run("ab", "report", "none", code=1).stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -39,26 +40,44 @@ Start = Annotated[
 ]
 
 
+Out = Annotated[
+    Path | None, typer.Option(metavar="PAGE", help="Also write an HTML page with plots.", show_default=False)
+]
+
+
 @ab.command()
 def report(
     log: LogFolder,
     no_outcome: NoOutcome = "zero",
     confidence: Confidence = 0.95,
     start: Start = None,
+    out: Out = None,
     as_json: opt.Json = False,
 ) -> None:
     """Print predicted / measured - 1 of each arm, by hour and in all, and the differences between the arms.
 
-    Example: splinefm ab report log/
+    Example: splinefm ab report log/ --out report.html
     """
+    from splinefm._files import check_destination, check_writable, replacing
     from splinefm.serve.ab import ab_report, as_rows
+    from splinefm.serve.ab_page import ab_page
 
     began = None if start is None else datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()
+    if out is not None:
+        check_writable(out)
     found = ab_report(log, no_outcome=no_outcome, confidence=confidence, start=began)
+    if out is not None:
+        since = "" if start is None else f", since {start}"
+        content = ab_page(found, f"{log}, {confidence:.0%} confidence, rows without an outcome: {no_outcome}{since}")
+        with replacing(check_destination(out)) as file:
+            file.write(content.encode())
     rows = as_rows(found.figures)
     if as_json:
         differences = [asdict(item) for item in found.differences]
-        print_json({"arms": rows, "differences": differences, "unmatched_outcomes": found.unmatched})
+        history = [asdict(item) for item in found.history]
+        print_json(
+            {"arms": rows, "differences": differences, "history": history, "unmatched_outcomes": found.unmatched}
+        )
         return
     header = ["arm", "hour (UTC)", ">rows", ">outcomes", ">predicted", ">measured", ">predicted / measured - 1"]
     print_table(header, [_cells(row) for row in rows])
@@ -69,6 +88,8 @@ def report(
         print(f"{text}, {item.keys:,} keys, valid whenever you look{explained}")
     if found.unmatched:
         print(f"{found.unmatched:,} outcomes are of no prediction in this log")
+    if out is not None:
+        print(f"page: {out}; open it in a browser")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ from splinefm.serve.feedback import read_log, read_outcomes
 from splinefm.serve.split import key_name
 
 NoOutcome = Literal["zero", "skip"]
+_MAX_LOOKS = 100  # in the history of a comparison
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Difference:
         With a confidence interval that holds at all times.
     reduction : float
         Share of the variance that outcomes before the test explain.
+    hour : str
+        The hour (UTC) at whose end one looks, or "all".
     """
 
     arm: str
@@ -93,6 +96,7 @@ class Difference:
     keys: int
     difference: Interval
     reduction: float
+    hour: str = "all"
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,14 @@ class Report:
         Each other arm against the first one.
     unmatched : int
         Outcomes of rows that are not in the log.
+    history : list of Difference
+        The differences at the end of each hour, or of some hours of a long log.
     """
 
     figures: list[ArmFigures]
     differences: list[Difference]
     unmatched: int
+    history: list[Difference]
 
 
 def ab_report(
@@ -160,7 +167,8 @@ def ab_report(
             unmatched.difference_update((line["id"], i) for i in range(len(line["predictions"])))
             rows.add(line, outcomes, no_outcome, start)
     figures = rows.figures(NormalDist().inv_cdf(0.5 + confidence / 2.0))
-    return Report(figures, rows.differences(1.0 - confidence), len(unmatched))
+    history = [item for hour in rows.looks() for item in rows.differences(1.0 - confidence, hour)]
+    return Report(figures, rows.differences(1.0 - confidence), len(unmatched), history)
 
 
 class _Rows:
@@ -202,17 +210,26 @@ class _Rows:
                 found.append(_figures(arm, hour, keys[at], predicted[at], measured[at], z, shadow))
         return found
 
-    def differences(self, alpha: float) -> list[Difference]:
+    def looks(self) -> list[str]:
+        """The hours of the log; of many, some that are evenly spread, and the last."""
+        hours = sorted({row[0] for rows in self._rows.values() for row in rows})
+        step = -(-len(hours) // _MAX_LOOKS) or 1
+        return hours[::-1][::step][::-1]
+
+    def differences(self, alpha: float, hour: str = "all") -> list[Difference]:
+        """Each other arm against the first one, by the rows until the end of an hour."""
         names = sorted(arm for arm, shadow in self._rows if not shadow)
+        sums = {name: self._sums(name, hour) for name in names}
+        names = [name for name in names if len(sums[name].rows)]
         if len(names) < 2:
             return []
-        sums = {name: self._sums(name) for name in names}
         base = names[0]
-        return [Difference(name, base, *difference_of_means(sums[name], sums[base], alpha)) for name in names[1:]]
+        return [Difference(name, base, *difference_of_means(sums[name], sums[base], alpha), hour) for name in names[1:]]
 
-    def _sums(self, arm: str) -> KeySums:
+    def _sums(self, arm: str, hour: str) -> KeySums:
         """Of each key of an arm: sum of outcomes, number of rows, and the mean outcome before the test."""
-        _, keys, _, measured = map(np.array, zip(*self._rows[arm, False], strict=True))
+        rows = [(row[1], row[3]) for row in self._rows[arm, False] if hour == "all" or row[0] <= hour]
+        keys, measured = np.array([key for key, _ in rows]), np.array([outcome for _, outcome in rows], np.float64)
         names, group = np.unique(keys, return_inverse=True)
         before = [self._before.get(name) for name in names.tolist()]
         means = np.array([np.nan if own is None else float(np.mean(own)) for own in before])
