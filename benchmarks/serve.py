@@ -1,22 +1,24 @@
-"""How many requests per second does a server answer, compared with FastAPI and LightGBM?
+"""How many requests per second does a server answer, compared with FastAPI in front of other models?
 
-`splinefm serve` (FwFM, k = 16, 39 columns: 13 cubic splines, 26 categories) against what many teams run today, FastAPI
-on uvicorn with `Booster.predict` (300 trees of 63 leaves, one thread); both have two workers and get the same JSON.
-wrk, a process of its own, or clients in Python if it is not installed, keep 16 connections busy. Requests have 1 row,
-100 rows, or, on 2 connections, ask for the best 100 of 100,000 items. The peer is measured twice: with a DataFrame, as
-LightGBM is used from pandas, and with an array that is filled by hand. The run checks that our answers are the scores
-of the library. Contenders alternate; the best of several rounds counts. wrk and the servers share the processor, so
-that the processor time of a request (`cpu_ms`) says more than the rate on small machines.
+`splinefm serve` (FwFM, k = 16, 39 columns: 13 cubic splines, 26 categories), which runs on uvicorn, and the same
+application on granian, against what many teams run today, FastAPI on uvicorn: with `Booster.predict` of LightGBM (300
+trees of 63 leaves, one thread), the same trees compiled by lleaves, and our FwFM as a graph in ONNX Runtime. All have
+two workers and get the same JSON. wrk, a process of its own, or clients in Python if it is not installed, keep 16
+connections busy. Requests have 1 row, 100 rows, or, on 2 connections, ask for the best 100 of 100,000 items. LightGBM
+is measured twice: with a DataFrame, as it is used from pandas, and with an array that is filled by hand. The run checks
+that our answers are the scores of the library. Contenders alternate; the best of several rounds counts. Clients and
+servers share the processor, so that the processor time of a request (`cpu_ms`) says more than the rate on small
+machines.
 
-`throughput_vs_lightgbm` and `p99_vs_lightgbm` are of 1 row and the faster peer; the goals are 3 and 1, and 10 for 100
-rows.
+`throughput_vs_lightgbm` and `p99_vs_lightgbm` are of 1 row and the faster way to use LightGBM; the goals are 3 and 1,
+and 10 for 100 rows.
 
 Clients in Python send at most about 8,000 requests per second on two cores, which is less than our server can do:
 without wrk, `throughput_vs_lightgbm` of 1 row is too low, and `cpu_vs_lightgbm` is what counts. `clients` in the result
 says which were used.
 
-The peer runs on `--peer-python`, such as that of a venv with fastapi, uvicorn[standard], lightgbm and pandas; where
-they are not installed, our server is measured without it, and there are no ratios.
+Peers run on `--peer-python`, such as that of a venv with fastapi, uvicorn[standard], lightgbm, pandas, lleaves (with
+llvmlite below 0.45), onnxruntime, granian, and what splinefm needs; those that are not installed there are left out.
 
     python benchmarks/serve.py [--quick] [--json] [--save] [--peer-python PYTHON]
 """
@@ -34,39 +36,63 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _shared import finish, make_parser, say
+from _shared import describe_run, finish, make_parser, say
 from peers.servers import Served, Server, free_port, load, running, write_requests
 
+import splinefm as sf
+
 CONNECTIONS, WORKERS, ITEMS, K = 16, 2, 100_000, 100
-PEER_PACKAGES = ("fastapi", "uvicorn", "uvloop", "httptools", "lightgbm", "pandas")
-PEERS = {"rows_1": ("lightgbm_pandas", "lightgbm_arrays"), "rows_100": ("lightgbm_pandas", "lightgbm_arrays")}
+FASTAPI = ("fastapi", "uvicorn", "uvloop", "httptools", "pandas")
+# On the event loop of the standard library, workers of uvicorn answer without TCP_NODELAY, and short requests wait
+# 40 ms for an acknowledgment: a peer without uvloop would be ten times slower than it has to be.
+PACKAGES = {
+    "lightgbm": (*FASTAPI, "lightgbm"),
+    "lleaves": (*FASTAPI, "lleaves"),
+    "onnxruntime": (*FASTAPI, "onnxruntime"),
+    "granian": ("granian", "msgspec", "prometheus_client", "pyarrow", "scipy", "sklearn"),
+}
+COMPILE = "import lleaves, sys; lleaves.Model(model_file=sys.argv[1]).compile(cache=sys.argv[2])"
+VERSIONS = (
+    "import json, sys; from importlib.metadata import version; print(json.dumps({p: version(p) for p in sys.argv[1:]}))"
+)
+Contest = tuple[str, str]  # the case, the contender
+HERE = Path(__file__).resolve().parent
 
 
-def has_peer(python: str) -> bool:
-    """Whether the packages of the peer are installed, with what makes uvicorn fast.
-
-    On the event loop of the standard library, workers of uvicorn answer without TCP_NODELAY, and short requests wait
-    40 ms for an acknowledgment: a peer without uvloop would be ten times slower than it has to be.
-    """
-    code = "import " + ", ".join(PEER_PACKAGES)
+def can_run(peer: str, python: str) -> bool:
+    """Whether the packages of a peer are installed."""
+    code = "import " + ", ".join(PACKAGES[peer])
     return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
 
 
-def start(folder: Path, peer_python: str | None) -> list[Server]:
-    """Ours, and theirs if it can be run."""
-    ports = free_port(), free_port()
-    options = ["--port", str(ports[0]), "--workers", str(WORKERS), "--index", str(folder / "items.sfi")]
-    options += ["--max-wait", "30"]  # the other server refuses no request either
-    ours = [sys.executable, "-m", "splinefm", "serve", str(folder / "model.sfm"), *options]
-    mine = Server("splinefm", ours, ports[0])
-    if peer_python is None:
-        return [mine]
-    theirs = [peer_python, "-m", "uvicorn", "peers.fastapi_lightgbm:app", "--port", str(ports[1])]
-    theirs += ["--workers", str(WORKERS), "--log-level", "error", "--no-access-log"]
-    theirs += ["--loop", "uvloop", "--http", "httptools"]
-    env = {"SERVED": str(folder), "OMP_NUM_THREADS": "1"}
-    here = Path(__file__).resolve().parent
-    return [mine, Server("lightgbm", [*theirs, "--app-dir", str(here)], ports[1], env)]
+def start(folder: Path, peers: list[str], python: str) -> dict[str, Server]:
+    """Ours, and those of the peers."""
+    options = ["--workers", str(WORKERS), "--index", str(folder / "items.sfi")]
+    options += ["--max-wait", "30"]  # the other servers refuse no request either
+    port = free_port()
+    ours = [sys.executable, "-m", "splinefm", "serve", str(folder / "model.sfm"), "--port", str(port), *options]
+    return {"splinefm": Server("splinefm", ours, port)} | {peer: start_peer(peer, folder, python) for peer in peers}
+
+
+def start_peer(peer: str, folder: Path, python: str) -> Server:
+    """A peer."""
+    env, port = {"SERVED": str(folder), "PEER": peer, "OMP_NUM_THREADS": "1"}, free_port()
+    if peer == "granian":
+        shared = folder / "shared"
+        (shared / "metrics").mkdir(parents=True)
+        source = str(Path(sf.__file__).parents[1])
+        env |= {"SHARED": str(shared), "PROMETHEUS_MULTIPROC_DIR": str(shared / "metrics"), "PYTHONPATH": source}
+        command = [python, "-m", "granian", "--interface", "asgi", "--port", str(port), "--workers", str(WORKERS)]
+        command += ["--loop", "uvloop", "--no-ws", "--working-dir", str(HERE), "peers.granian_app:app"]
+    else:
+        if peer == "lleaves":
+            say("lleaves compiles, which takes minutes")
+            paths = [str(folder / "lightgbm.txt"), str(folder / "lleaves.o")]
+            subprocess.run([python, "-c", COMPILE, *paths], check=True)
+        command = [python, "-m", "uvicorn", "peers.fastapi_models:app", "--port", str(port), "--app-dir", str(HERE)]
+        command += ["--workers", str(WORKERS), "--log-level", "error", "--no-access-log"]
+        command += ["--loop", "uvloop", "--http", "httptools"]
+    return Server(peer, command, port, env)
 
 
 def check(served: Served, server: Server) -> None:
@@ -109,38 +135,43 @@ def one_by_one(server: Server, bodies: list[bytes]) -> dict[str, float]:
     }
 
 
-def measure(seconds: float, rounds: int, peer_python: str | None) -> dict[str, Any]:
+def contests(served: Served, servers: dict[str, Server]) -> dict[Contest, tuple[Server, Path]]:
+    """Who answers what: the server, and the file with its requests."""
+    found: dict[Contest, tuple[Server, Path]] = {}
+    for case, bodies in (("rows_1", served.bodies(1)), ("rows_100", served.bodies(100))):
+        for name, server in servers.items():
+            paths = {name: "/v1/score"} if name in ("splinefm", "granian") else {name: "/v1/arrays"}
+            if name == "lightgbm":
+                paths = {"lightgbm_pandas": "/v1/score", "lightgbm_arrays": "/v1/arrays"}
+            for contender, path in paths.items():
+                found[case, contender] = server, write_requests(served.folder / f"{case}_{contender}.lua", path, bodies)
+    script = write_requests(served.folder / "rank_100.lua", "/v1/rank", served.contexts(K))
+    found |= {
+        ("rank_100", name): (server, script) for name, server in servers.items() if name in ("splinefm", "granian")
+    }
+    if "lightgbm" in servers:
+        found["rank_100", "lightgbm_arrays"] = servers["lightgbm"], script
+    return found
+
+
+def measure(seconds: float, rounds: int, peers: list[str], python: str) -> dict[str, Any]:
     """All contenders, in turns."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         say("models")
-        served = Served(folder, ITEMS, peer=peer_python is not None)
+        served = Served(folder, ITEMS, peer=bool(peers))
         say("servers")
-        servers = start(folder, peer_python)
-        ours, theirs = servers[0], servers[-1]
-        with running(servers):
-            check(served, ours)
-            contests = {}
-            for case, bodies, path in (
-                ("rows_1", served.bodies(1), "/v1/score"),
-                ("rows_100", served.bodies(100), "/v1/score"),
-                ("rank_100", served.contexts(K), "/v1/rank"),
-            ):
-                contests[case, "splinefm"] = ours, write_requests(folder / f"{case}.lua", path, bodies)
-                if peer_python is None:
-                    continue
-                if case == "rank_100":
-                    contests[case, "lightgbm_arrays"] = theirs, folder / f"{case}.lua"
-                    continue
-                contests[case, "lightgbm_pandas"] = theirs, folder / f"{case}.lua"
-                script = write_requests(folder / f"{case}_arrays.lua", "/v1/arrays", bodies)
-                contests[case, "lightgbm_arrays"] = theirs, script
-            figures: dict[str, Any] = {}
+        servers = start(folder, peers, python)
+        figures: dict[str, Any] = {}
+        with running(list(servers.values())):
+            for ours in ("splinefm", "granian"):
+                if ours in servers:
+                    check(served, servers[ours])
             for number in range(rounds):
-                for (case, contender), (server, script) in contests.items():
+                for (case, contender), (server, script) in contests(served, servers).items():
                     say(f"round {number + 1}: {case} {contender}")
                     ranks = case == "rank_100"
-                    if ranks and server is not ours:  # takes seconds: wrk would have none to count
+                    if ranks and server.name == "lightgbm":  # takes seconds: wrk would have none to count
                         found = one_by_one(server, served.contexts(K)[:2])
                     else:
                         found = load(server, script, seconds, WORKERS if ranks else CONNECTIONS)
@@ -150,42 +181,51 @@ def measure(seconds: float, rounds: int, peer_python: str | None) -> dict[str, A
                         **{key: min(best[key], found[key]) for key in ("p50_ms", "p99_ms", "cpu_ms")},
                     }
     clients = "peers.load" if shutil.which("wrk") is None else "wrk"
-    return {"clients": clients, "figures": figures, "ratios": {} if peer_python is None else ratios(figures)}
+    versions = describe_run()["versions"] | peer_versions(peers, python)
+    return {"clients": clients, "versions": versions, "figures": figures, "ratios": ratios(figures)}
+
+
+def peer_versions(peers: list[str], python: str) -> dict[str, str]:
+    """The versions of what the peers run on."""
+    names = [*peers, "fastapi", "uvicorn"] if peers else []
+    found = subprocess.run([python, "-c", VERSIONS, *names], capture_output=True, text=True, check=True).stdout
+    versions: dict[str, str] = json.loads(found)
+    return versions
 
 
 def ratios(figures: dict[str, Any]) -> dict[str, float]:
-    """Ours against the faster peer, and against each."""
+    """Ours against each contender, and against the faster way to use LightGBM."""
     found: dict[str, float] = {}
-
-    def compare(case: str, peer: str) -> tuple[float, float, float]:
-        ours, theirs = figures[f"{case} splinefm"], figures[f"{case} {peer}"]
-        return (
-            ours["requests_per_s"] / theirs["requests_per_s"],
-            theirs["p99_ms"] / ours["p99_ms"],
-            theirs["cpu_ms"] / ours["cpu_ms"],
-        )
-
-    for case in ("rows_1", "rows_100"):
-        each = [compare(case, peer) for peer in PEERS[case]]
-        prefix = "" if case == "rows_1" else f"{case}_"
-        for i, name in enumerate(("throughput", "p99", "cpu")):
-            found[f"{prefix}{name}_vs_lightgbm"] = min(values[i] for values in each)
-        for peer, values in zip(PEERS[case], each, strict=True):
-            found[f"{case}_throughput_vs_{peer}"] = values[0]
-    found["rank_throughput_vs_lightgbm"], found["rank_p99_vs_lightgbm"], _ = compare("rank_100", "lightgbm_arrays")
-    return found
+    for key, theirs in figures.items():
+        case, contender = key.split()
+        if contender == "splinefm":
+            continue
+        ours = figures[f"{case} splinefm"]
+        values = {
+            "throughput": ours["requests_per_s"] / theirs["requests_per_s"],
+            "p99": theirs["p99_ms"] / ours["p99_ms"],
+            "cpu": theirs["cpu_ms"] / ours["cpu_ms"],
+        }
+        for name, value in values.items():
+            found[f"{case}_{name}_vs_{contender}"] = value
+            if contender.startswith("lightgbm"):
+                prefix = {"rows_1": "", "rows_100": "rows_100_", "rank_100": "rank_"}[case]
+                general = f"{prefix}{name}_vs_lightgbm"
+                found[general] = min(value, found.get(general, value))
+    return dict(sorted(found.items(), key=lambda item: "_vs_lightgbm" not in item[0][-12:]))
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = make_parser(__doc__, "one round of 3 s each")
-    parser.add_argument("--peer-python", default=sys.executable, help=f"Python with {', '.join(PEER_PACKAGES)}")
+    parser.add_argument("--peer-python", default=sys.executable, help="Python of the peers")
     options = parser.parse_args()
-    python = options.peer_python if has_peer(options.peer_python) else None
-    if python is None:
-        say(f"{options.peer_python} lacks one of {', '.join(PEER_PACKAGES)}: no peer, and no ratios")
+    peers = [peer for peer in PACKAGES if can_run(peer, options.peer_python)]
+    for peer in PACKAGES:
+        if peer not in peers:
+            say(f"no {peer}: {options.peer_python} lacks one of {', '.join(PACKAGES[peer])}")
     seconds, rounds = (3.0, 1) if options.quick else (10.0, 3)
-    finish(__file__, measure(seconds, rounds, python), options)
+    finish(__file__, measure(seconds, rounds, peers, options.peer_python), options)
 
 
 if __name__ == "__main__":

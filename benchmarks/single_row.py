@@ -1,18 +1,21 @@
-"""How long does one row take, as a dict from a web request, compared with LightGBM?
+"""How long does one row take, as a dict from a web request, compared with LightGBM, lleaves and ONNX Runtime?
 
 There are 26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20
 segments). Every row is parsed from JSON right before its call, so no contender has seen it; parsing is not timed,
 looking up categories is. Parameters of our models are random, which makes no difference to the time. LightGBM has 300
 trees of 63 leaves on the same columns and gets an array with integer codes for categories, with one thread: by
 `Booster.predict`, and by the C function for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from Python.
-The run checks that scores are those of a table, to the bit. Contenders alternate in blocks of rows.
+lleaves compiles the same trees to machine code, and ONNX Runtime runs them as a graph of onnxmltools; it also runs our
+FwFM as a graph, and gets an array per column. Those of the two that are not installed are left out. The run checks that
+scores are those of a table, to the bit. Contenders alternate in blocks of rows.
 
 The C library scores an FwFM: one row per call from Python, like LightGBM's C function, all rows in one call, and a
 catalog of items (13 columns) for contexts (26 columns) on two threads. `c_vs_lightgbm` is the median of LightGBM's C
 function / the median of `sfm_score`; the goals are 3 µs per row inside the library, and 10 million items per second.
 
-`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models. The goals are
-1, and at most 25 µs for each of them. `first` is the time to the first score in a new process.
+`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models, and so is
+`p50_vs_lleaves`; `p50_vs_onnxruntime` compares the FwFM with its own graph. The goals are 1, and at most 25 µs for each
+of our rated models. `first` is the time to the first score in a new process.
 
     python benchmarks/single_row.py [--quick] [--json] [--save]
 """
@@ -27,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +129,76 @@ def fast_lightgbm(booster: Any, n_columns: int) -> Callable[[np.ndarray], float]
         return result.value
 
     return predict
+
+
+def lleaves_model(folder: Path) -> Any:
+    """The trees as machine code; None without lleaves."""
+    if find_spec("lleaves") is None:
+        return None
+    import lleaves
+
+    say("lleaves compiles, which takes minutes")
+    model = lleaves.Model(model_file=folder / "lightgbm.txt")
+    model.compile()
+    return model
+
+
+def onnx_session(path: Path) -> Any:
+    """A graph in ONNX Runtime, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # onnxmltools writes a wrong shape of the labels
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_trees(booster: Any, folder: Path, n_columns: int) -> Any:
+    """The trees as a graph; None without what converts and runs it."""
+    if find_spec("onnxruntime") is None or find_spec("onnxmltools") is None:
+        return None
+    from onnxmltools import convert_lightgbm
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    graph = convert_lightgbm(booster, initial_types=[("x", FloatTensorType([None, n_columns]))], zipmap=False)
+    (folder / "trees.onnx").write_bytes(graph.SerializeToString())
+    return onnx_session(folder / "trees.onnx")
+
+
+def make_peers(fitted: sf.Fitted, booster: Any, codes: np.ndarray, table: Table) -> dict[str, Contender]:
+    """lleaves and ONNX Runtime, as far as they are installed; each is compared with what it stands for."""
+    found: dict[str, Contender] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        booster.save_model(folder / "lightgbm.txt")
+        compiled, trees = lleaves_model(folder), onnx_trees(booster, folder, codes.shape[1])
+        graph = None
+        if trees is not None:
+            fitted.export_onnx(folder / "model.onnx")
+            graph = onnx_session(folder / "model.onnx")
+    expected = booster.predict(codes[:100])
+    if compiled is not None:
+        np.testing.assert_allclose(compiled.predict(codes[:100], n_jobs=1), expected, rtol=1e-6)
+        found["lleaves"] = lambda text, i: (lambda x: compiled.predict(x, n_jobs=1)[0], codes[i : i + 1].copy())
+    if graph is not None:
+        narrow, is_text = codes.astype(np.float32), {name: table[name].dtype.kind == "U" for name in table}
+        np.testing.assert_allclose(trees.run(["probabilities"], {"x": narrow[:100]})[0][:, 1], expected, rtol=1e-4)
+        found["onnxruntime_lightgbm"] = lambda text, i: (
+            lambda x: trees.run(["probabilities"], {"x": x})[0][0, 1],
+            narrow[i : i + 1].copy(),
+        )
+
+        def columns(row: dict[str, Any]) -> dict[str, np.ndarray]:
+            return {name: np.array([value], object if is_text[name] else None) for name, value in row.items()}
+
+        first = {name: table[name][0].item() for name in table}
+        ours = fitted.scores({name: [value] for name, value in first.items()})
+        np.testing.assert_allclose(graph.run(["score"], columns(first))[0], ours, rtol=1e-4, atol=1e-5)
+        found["onnxruntime_fwfm_k16"] = lambda text, i: (
+            lambda row: graph.run(["score"], row)[0][0],
+            columns(json.loads(text)),
+        )
+    return found
 
 
 def make_contenders(scorers: dict[str, Any], booster: Any, codes: np.ndarray) -> dict[str, Contender]:
@@ -241,6 +315,7 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
     library = open_library(random_model(encoder, sf.FwFM(16)))
     one = library.row_call()
     contenders = make_contenders(scorers, booster, codes[N_FIT:])
+    contenders |= make_peers(random_model(encoder, sf.FwFM(16)), booster, codes[N_FIT:], rows)
     contenders["c_fwfm_k16"] = lambda text, i: (one, Values([[json.loads(text)[name] for name in library.columns]]))
     figures = measure_calls(contenders, texts)
     figures["c_fwfm_k16"] |= measure_library(library, rows, calls)
@@ -255,10 +330,17 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
         for way, other in lightgbm.items()
     }
     slowest = max(figures[name]["p50_us"] for name in RATED)
+    peers = {}
+    if "lleaves" in figures:
+        peers["p50_vs_lleaves"] = figures["lleaves"]["p50_us"] / slowest
+    if "onnxruntime_fwfm_k16" in figures:
+        peers["p50_vs_onnxruntime"] = figures["onnxruntime_fwfm_k16"]["p50_us"] / figures["fwfm_k16"]["p50_us"]
+        peers["p50_vs_onnxruntime_lightgbm"] = figures["onnxruntime_lightgbm"]["p50_us"] / slowest
     return {
         "figures": figures,
         "ratios": {
             "p50_vs_lightgbm": min(lightgbm.values()) / slowest,
+            **peers,
             "goal_25us_vs_p50": 25.0 / slowest,
             "c_vs_lightgbm": lightgbm["fast"] / figures["c_fwfm_k16"]["p50_us"],
             "goal_3us_vs_c": 3.0 / figures["c_fwfm_k16"]["c_us_per_row"],

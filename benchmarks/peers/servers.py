@@ -200,6 +200,7 @@ class Served:
         if peer:
             train_lightgbm(codes[:N_FIT], rng).save_model(folder / "lightgbm.txt")
             known: dict[str, list[str]] = {item.name: _names(item) for item in schema.fields[N_NUMERICAL:]}
+            self.fitted.export_onnx(folder / "model.onnx")
             (folder / "categories.json").write_text(json.dumps(known))
             if n_items:
                 np.save(folder / "items.npy", codes[at][:, CONTEXT:])

@@ -42,3 +42,9 @@ def test_fuzz():
     counts = short_run("fuzz", "--seconds", "3")["counts"]
     assert all(number for name, number in counts.items())
     assert all(any((CORPUS / target).iterdir()) for target in PYTHON)
+
+
+@pytest.mark.parametrize("part", ["spoiled", "reloads", "ends"])
+def test_hostile_http(part):
+    counts = short_run("hostile_http", "--only", part)["counts"]
+    assert any("skipped" in name for name in counts) or any(name.startswith(f"{part}: ") for name in counts)
