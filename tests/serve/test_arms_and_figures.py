@@ -36,6 +36,7 @@ from splinefm.serve.ab import (
 )
 from splinefm.serve.ab_page import ab_page
 from splinefm.serve.admission import WorkQueue
+from splinefm.serve.app import ENDPOINTS
 from splinefm.serve.feedback import FeedbackLog, read_log
 from splinefm.serve.logs import LOG_CONFIG
 from splinefm.serve.messages import Later, Request, Response
@@ -570,6 +571,11 @@ class TestExamples:
         # The delay and the drain of a server fit into the time that it has to end.
         delay = float(container["args"][container["args"].index("--drain-delay") + 1])
         assert pod["spec"]["terminationGracePeriodSeconds"] > delay + Limits().drain
+        predictor = yaml.safe_load((self.FOLDER / "kserve.yaml").read_text())["spec"]["predictor"]
+        (other,) = predictor["containers"]
+        image += json.dumps(other["args"])
+        assert predictor["terminationGracePeriodSeconds"] == pod["spec"]["terminationGracePeriodSeconds"]
+        assert ("GET", other["readinessProbe"]["httpGet"]["path"]) in ENDPOINTS
         paths = {container[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe", "startupProbe")}
         assert paths == {"/readyz", "/healthz"}
         options = {parameter for command in get_command(app).commands["serve"].params for parameter in command.opts}

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,13 @@ def test_the_templates_can_be_read_and_are_the_manifest():
 def test_helm_renders_the_manifest():
     subprocess.run(["helm", "lint", str(CHART)], check=True, capture_output=True)
     check(render_by_helm)
+
+
+@pytest.mark.skipif(find_spec("kubernetes_validate") is None, reason="needs kubernetes-validate, which has the schemas")
+@pytest.mark.parametrize("values", [{}, CHANGED], ids=["default", "changed"])
+def test_the_manifest_is_valid(values):
+    import kubernetes_validate
+
+    for version in ("1.31", "1.34"):
+        for document in render_all(values):
+            kubernetes_validate.validate(document, version, strict=True)
