@@ -537,7 +537,7 @@ class Bins:
 
 @runtime_checkable
 class Basis(Protocol):
-    """What the encoder needs of a basis."""
+    """The members of a basis that the encoder uses."""
 
     @property
     def widths(self) -> tuple[int, ...]:

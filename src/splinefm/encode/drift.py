@@ -163,7 +163,7 @@ Count = tuple[int, int, Sequence[str]]
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What is odd about numbers: they lie out of the range of training, or are missing."""
+    """Unusual numbers: out of the range of training, or missing."""
 
     item: Numerical
     low: float
@@ -212,7 +212,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Categories:
-    """What is odd about categories: they are unseen or missing."""
+    """Unusual categories: unseen or missing."""
 
     item: Categorical | MultiValued
 

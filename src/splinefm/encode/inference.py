@@ -41,7 +41,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
 from splinefm.encode.transforms.transform import FEW_VALUES as SPREAD_BY_RANK
 
-# Columns of identifiers, told by their names: integers that are names rather than quantities.
+# Columns of identifiers, recognized by their names: integers that are names rather than quantities.
 
 # Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
 _IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
@@ -63,7 +63,7 @@ MANY = 128
 
 
 def are_called_identifiers(name: str) -> bool:
-    """Return whether a column of integers is called as identifiers and codes are."""
+    """Return whether the name of a column of integers suggests identifiers or codes."""
     return _IDENTIFIER.search(name) is not None
 
 
@@ -74,7 +74,7 @@ def name_words(name: str, value: FloatArray, count: Int64Array) -> str:
 
 
 def _may_be_names(name: str, value: FloatArray, count: Int64Array) -> bool:
-    """Whether integers are rather names than a quantity, by what their column is called and by their values."""
+    """Whether integers are names rather than a quantity, by the name of their column and by their values."""
     if not _is_called_a_name(name) or len(value) <= MANY or value[0] < 0.0:
         return False
     is_dense = len(value) >= DENSE * (value[-1] - value[0] + 1.0)
@@ -83,7 +83,7 @@ def _may_be_names(name: str, value: FloatArray, count: Int64Array) -> bool:
 
 
 def _is_called_a_name(name: str) -> bool:
-    """Whether a column is called as one of names is.
+    """Whether the name of a column suggests that its values are names.
 
     Examples
     --------
@@ -385,7 +385,7 @@ def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringA
 
 
 def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: BoolArray, n_present: int) -> bool:
-    """Whether a column is numbers in spite of text that is none."""
+    """Whether a column is numbers although some of its text is not."""
     share = 1.0 - stray.sum() / n_present
     if share >= NEARLY_ALL:
         return True
@@ -402,7 +402,7 @@ def _stray_words(text: pa.LargeStringArray, stray: BoolArray, what: str) -> str:
 
 
 def _mixture_words(name: str, present: pa.LargeStringArray) -> str:
-    """A remark on text that is numbers for the better part."""
+    """A remark on text most of which is numbers."""
     _, stray = parse_numbers(present)
     share = 1.0 if stray is None else 1.0 - stray.mean()
     if not 0.5 <= share < 1.0 or stray is None:
@@ -438,7 +438,7 @@ def _dates(
     text: Stray = "error",
     words: str = "",
 ) -> _Choice:
-    """A field for each part that the range of the data bears."""
+    """A field for each part of dates that the range of the data supports."""
     known = seconds[np.isfinite(seconds)]
     n_days = (known.max() - known.min()) / DAY
     has_times = bool((np.mod(known, DAY) != 0.0).any())

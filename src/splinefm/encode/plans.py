@@ -359,7 +359,7 @@ class CrossPlan:
 
 @dataclass(frozen=True, eq=False)
 class SlowPlan:
-    """A field with a transform or a basis that is not compiled: its Python objects are asked."""
+    """A field with a transform or a basis that is not compiled: its Python objects encode values."""
 
     item: Numerical | Cross
     first: int
@@ -447,7 +447,7 @@ def window_coefficients(window: PolynomialWindow) -> FloatArray:
 
 
 def compile_number(item: Numerical) -> NumericalDescription | None:
-    """The description of a field for compiled code, or None where it takes the field's Python objects."""
+    """The description of a field for compiled code, or None where only the field's Python objects can encode it."""
     found = describe_numerical(item)
     return found if found is not None and _agrees(item, found) else None
 
@@ -621,7 +621,7 @@ class CrossColumns:
 
 
 class OtherColumns:
-    """A field that has one way to be encoded, which is its own."""
+    """A field that encodes columns itself."""
 
     def __init__(self, item: AnyField, first: int) -> None:
         self._item: Any = item

@@ -162,7 +162,7 @@ class Schema:
         return {name: str(each) for name, each in self.provenance.items()}
 
     def is_chosen(self, name: str) -> bool:
-        """Whether a field was inferred or found by a search, which a search may change, not given by the user."""
+        """Whether a field was inferred or found by a search, so that a search may change it."""
         return name in self.provenance and self.provenance[name].source in ("inferred", "searched")
 
     @cached_property

@@ -178,7 +178,7 @@ def find_value(records: Iterable[Record], separator: str, column: int, value: st
 
 
 def find_ragged(records: Iterable[Record], separator: str) -> tuple[Record, int, int] | None:
-    """The first record that has not as many cells as the header; how many it and the header have."""
+    """The first record with another number of cells than the header, and both numbers."""
     wanted = 0
     for record in records:
         n = len(cut(record.text, separator))

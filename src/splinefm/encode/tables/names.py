@@ -52,7 +52,7 @@ def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
 
 
 def _letters(name: str) -> str:
-    """A name without what people misremember; itself, if nothing else is in it."""
+    """The letters and digits of a name, in lower case; the name itself if it has none."""
     return "".join(filter(str.isalnum, name.casefold())) or name
 
 

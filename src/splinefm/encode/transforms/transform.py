@@ -180,7 +180,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 def transform_pieces(transform: Transform) -> Pieces | None:
-    """Knots, shape (n + 1,), and what is between them; None if the transform is not one of the package.
+    """Knots, shape (n + 1,), and the function between them; None if the transform is not one of the package.
 
     That is the values at the knots, shape (n + 1, 1), where the transform is linear between them, or else cubics, shape
     (n, 4), of the position between two knots, from 0 to 1, the lowest power first.
