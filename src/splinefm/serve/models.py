@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from splinefm._arrays import Float32Array, FloatArray, Int64Array
+from splinefm._arrays import Float32Array, FloatArray
 from splinefm._cached import cached_property
-from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
 from splinefm.encode.tables.names import quoted
 from splinefm.inspect.shapley import Background
@@ -93,10 +92,6 @@ class LoadedModel:
     def scores(self, rows: Sequence[Row]) -> Float32Array:
         """The scores of a list of rows."""
         return np.asarray(self.scorer.many(rows), np.float32)
-
-    def json_scores(self, rows: JsonRows, at: Int64Array) -> Float32Array:
-        """The scores of some rows in a body of JSON."""
-        return np.asarray(self.scorer.many_json(rows, at), np.float32)
 
     def table_scores(self, table: object) -> Float32Array:
         """The scores of a table."""

@@ -204,8 +204,9 @@ class BodyRows:
 
     def scores(self, model: LoadedModel, at: Sequence[int] | None) -> Float32Array:
         """The scores of all rows, or of some."""
+        positions = np.arange(len(self)) if at is None else np.asarray(at, np.int64)
         try:
-            return model.json_scores(self._rows, np.arange(len(self)) if at is None else np.asarray(at, np.int64))
+            return np.asarray(model.scorer.many_json(self._rows, positions), np.float32)
         except ROW_ERRORS:  # dicts have the same error, and say where it is
             return ListedRows(self.dicts).scores(model, at)
 
