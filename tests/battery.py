@@ -37,8 +37,8 @@ PARAMETERS = {"tweedie": 1.3, "quantile": 0.8, "huber": 0.7}
 each_model = pytest.mark.parametrize("model", MODELS, ids=str)
 each_reduction = pytest.mark.parametrize("reduction", ["sum", "identity"])
 each_loss = pytest.mark.parametrize("loss", LOSSES)
-# A gradient is the slope of the loss times that of the score: every loss meets one model of pairs and one of products,
-# every model meets one loss. A thorough run has all combinations.
+# A gradient is the slope of the loss times the slope of the score: every loss meets one model of pairs and one of
+# products, every model meets one loss. A thorough run has all combinations.
 each_gradient = pytest.mark.parametrize(
     ("loss", "reduction", "model"),
     [
@@ -183,7 +183,7 @@ def finite_difference(objective, params, name, index):
 
 
 def assert_gradient(objective, params, gradient, slots, rng, each=6):
-    """Compare some numbers of every kind with finite differences, in the table those of active rows first of all."""
+    """Compare some numbers of every kind with finite differences, in the table active rows first of all."""
     rows = np.flatnonzero(active_features(slots))
     slope = lru_cache(lambda name, index: finite_difference(objective, params, name, index))  # there is one bias
     checked = 0
@@ -527,7 +527,7 @@ class EngineBattery:
                 assert gradient[name][index] == pytest.approx(expected, rel=1e-3, abs=2e-5), (name, index)
 
     def test_coordinates_for_products_of_three_have_their_own_l2(self):
-        """One model, so that it runs at any depth: that of pairs would be as good for most of the numbers above."""
+        """One model, so that it runs at any depth: a model of pairs would do for most of the numbers above."""
         slots, model = make_slots("sum")[:12], sf.FwFM(k=3, third=5)
         params, (y, weight) = random_params(model, slots.layout), make_targets("logistic", 12)
         active = active_features(slots)

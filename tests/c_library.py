@@ -154,7 +154,7 @@ def check(code, error):
 
 
 class Values:
-    """Python values as those of the library; what they point to is kept."""
+    """Python values as values of the library; what they point to is kept."""
 
     def __init__(self, values):
         self.kept = []

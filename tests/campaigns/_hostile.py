@@ -191,7 +191,7 @@ def unpack(data: bytes) -> tuple[Json, Arrays]:
 
 
 def pack(description: Json, arrays: Arrays, lie: Callable[[dict[str, Any]], None] = lambda header: None) -> bytes:
-    """Return a container whose checksums are those of its contents, whatever they say; `lie` changes the header."""
+    """Return a container whose checksums match its contents, whatever they say; `lie` changes the header."""
     if isinstance(description, dict):
         checksums = {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in arrays.items()}
         description = {"sha256": "0" * 64, **description}

@@ -101,7 +101,7 @@ def score_csv(case: Case, folder: Path) -> Scored:
         raise NotHere("CSV has no lists")
     for column in case.columns:
         named = any(isinstance(item, sf.Categorical) for item in case.readers(column.name))
-        # The text of such a number is that of an integer, whose name has all its digits.
+        # The text of such a number is an integer's, whose name has all its digits.
         if named and column.kind == "number" and any(abs(x or 0.0) >= EXACT for x in column.rows):
             raise NotHere("large numbers as names")
     with (folder / "t.csv").open("w", newline="") as file:

@@ -259,12 +259,12 @@ class Sharded(Target):
 class Update(Target):
     """A model and the state of its optimizer, in a series of updates that is never begun again.
 
-    The state before and after each update is that of a series without a crash. One crash after the other shows that a
+    The state before and after each update equals a series without a crash. One crash after the other shows that a
     state which lacks its name is not lost.
     """
 
     name = "update"
-    most_litter = 3  # those of model and state, and a state whose model has not come, of a crash before
+    most_litter = 3  # of model and state, and a state whose model has not come, from a crash before
     may_stay = frozenset({"m.sfm.state.new"})
     length = 6
 
@@ -301,7 +301,7 @@ class Update(Target):
     def place(self, folder: Path) -> int:
         """Return the number of updates that model and state have seen; raise if they do not belong together."""
         found = _learned(sf.Learner.load(folder / "m.sfm", threads=1))
-        assert found in self.series, "model and state are not those of any moment of the series"
+        assert found in self.series, "model and state do not belong to any moment of the series"
         return self.series.index(found)
 
     def names(self, folder: Path) -> set[str]:

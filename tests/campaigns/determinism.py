@@ -180,7 +180,7 @@ def compare(campaign: Campaign, runs: list[dict[str, Any]]) -> None:
             if len(set(found.values())) > 1:
                 first = next(iter(found.values()))
                 other = [how for how, value in found.items() if value != first]
-                campaign.find(f"{isa}: {what} differ from those of {next(iter(found))}: {other[:8]}")
+                campaign.find(f"{isa}: {what} differ from {next(iter(found))}'s: {other[:8]}")
     if len({run["slots"] for run in runs}) > 1:
         campaign.find("slots differ between instruction sets or processes")
     first = runs[0]
@@ -188,7 +188,7 @@ def compare(campaign: Campaign, runs: list[dict[str, Any]]) -> None:
         for title, scores in run["close"].items():
             campaign.counts["instruction sets: compared"] += 1
             if not np.allclose(scores, first["close"][title], rtol=1e-5, atol=1e-5):
-                campaign.find(f"{title}: scores of {run['isa']} differ from those of {first['isa']}")
+                campaign.find(f"{title}: scores of {run['isa']} differ from scores of {first['isa']}")
     campaign.figures["instruction_sets"] = sorted(by_isa)
 
 

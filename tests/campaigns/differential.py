@@ -80,7 +80,7 @@ def _follow(
     expected: Any,
     worst: dict[str, float],
 ) -> None:
-    """Compare the scores of one path with those of a table."""
+    """Compare the scores of one path with a table's."""
     from _paths import SAME_BITS, NotHere
 
     try:

@@ -94,7 +94,7 @@ def check_target(loss: str, low: float, high: float, rng: np.random.Generator) -
 
 
 def check_scores(loss_name: str, size: float, folder: Path) -> None:
-    """A model whose scores are ± size: predictions, losses and slopes are those of stable formulas."""
+    """A model whose scores are ± size: predictions, losses and slopes equal stable formulas."""
     import splinefm as sf
     from splinefm.fit.evaluation import measure
     from support import fit_encoder, random_params

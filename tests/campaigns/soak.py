@@ -3,7 +3,7 @@
     python tests/campaigns/soak.py --long                     # 30 minutes each
     python tests/campaigns/soak.py --only server --count 600  # ten minutes of the server alone
 
-Memory is looked at twice a second (`own_kib`). The mean of the last quarter may be above that of the first by 5 %, of
+Memory is looked at twice a second (`own_kib`). The mean of the last quarter may be above the first by 5 %, of
 which a short run needs more (30 %): everything is used for the first time then. Only loopback is used.
 """
 
@@ -75,8 +75,8 @@ class Memory:
 def own_kib(pid: int) -> float:
     """The memory of a process without the pages of programs and libraries, or 0 if it is gone.
 
-    Pages that processes share count in parts. Those of libraries are shared with everybody: if other programs end on
-    the machine, the parts of the others grow, by tens of megabytes for Arrow alone.
+    Pages that processes share count in parts. Pages of libraries are shared with all programs: if some end, the
+    parts of the others grow, by tens of megabytes for Arrow.
     """
     try:
         return sum_of_mappings(Path(f"/proc/{pid}/smaps").read_text())
@@ -85,7 +85,7 @@ def own_kib(pid: int) -> float:
 
 
 def sum_of_mappings(text: str) -> float:
-    """The kilobytes of a file `smaps`, without those of files that can be executed."""
+    """The kilobytes of a file `smaps`, without the memory of executable files."""
     mappings = [(*_MAPPING.fullmatch(head).groups(), body) for head, body in _BLOCK.findall(text)]
     programs = {path for permissions, path, _ in mappings if "x" in permissions and path.startswith("/")}
     # What a process has changed in the pages of a library is its own.

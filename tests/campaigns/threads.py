@@ -100,7 +100,7 @@ def train(seconds: float, seed: int, folder: Path) -> Counter[str]:
 
 
 def score(seconds: float, seed: int, folder: Path) -> Counter[str]:
-    """One model, scored as tables and as rows by many threads; every score is that of one thread, to the bit."""
+    """One model, scored as tables and as rows by many threads; every score equals a single thread's, to the bit."""
     import numpy as np
 
     import splinefm as sf
@@ -143,7 +143,7 @@ def rank(seconds: float, seed: int, folder: Path) -> Counter[str]:
     def ask() -> None:
         ids, scores = index.top_k(context, k=10)
         differences = np.abs(np.asarray(scores, np.float64)[:, None] - known)
-        # Ids from 20 on come and go and stand for any item, the others for that of their number or the one before.
+        # Ids from 20 on come and go and stand for any item, the others for the item of their number or the one before.
         assert len(set(np.asarray(ids).tolist())) == len(ids) and (differences.min(axis=1) < 1e-4).all()
         for number, row in zip(np.asarray(ids).tolist(), differences, strict=True):
             allowed = [number, (number - 1) % 20] if number < 20 else list(range(20))

@@ -1,8 +1,8 @@
 """Disk full, input/output errors and changed permissions at every operation of everything that writes files.
 
-A library that is loaded before that of C lets one operation fail (`faults.c`): a write, a flush, a rename, a new file
-or folder. Afterwards the old state must be there, or the new one if what failed came after it; the error must name the
-file and the reason; and nothing may be left behind, except in a folder that cannot be changed any more.
+A library that is loaded before the C library lets one operation fail (`faults.c`): a write, a flush, a rename, a new
+file or folder. Afterwards the old state must be there, or the new one if what failed came after it; the error must
+name the file and the reason; and nothing may be left behind, except in a folder that cannot be changed any more.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_bad_input_is_a_message(run, arguments, message, tmp_path):
 
 def test_commands_one_after_the_other_some_as_processes(run, shell, table, fitted, write, tmp_path):
     # A process starts in half a second: one for each way to end, the others in this one.
-    # Parquet, and CSV where the guide has none; the other lines with CSV are those of the guide.
+    # Parquet, and CSV where the guide has none; the other lines with CSV come from the guide.
     for suffix in ("csv", "parquet"):
         write(table.select(["price", "city", "click"]), tmp_path / f"data.{suffix}")
     run("schema", "data.csv", "--target", "click", "--out", "schema.toml")

@@ -58,7 +58,7 @@ def test_options_for_several_processes_need_processes(started, option):
 
 
 def test_an_update_starts_processes_with_the_options_of_its_guard(started):
-    """`update` has the options of one process, beside those of several."""
+    """`update` has the options of one process, and the options of several."""
     words = [
         "update",
         "m.sfm",

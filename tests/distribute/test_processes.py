@@ -80,7 +80,7 @@ def run(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where all jobs have run, once: workers of pytest share the folder that is above those of each."""
+    """Where all jobs have run, once: workers of pytest share the folder above their own."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "processes"
     with FileLock(f"{folder}.lock"):
@@ -277,7 +277,7 @@ def test_updates_on_processes_keep_the_state_of_their_optimizers(found):
 
 
 def test_the_state_of_a_sharded_model_is_kept_too(found, folder):
-    assert found["sharded"]["verdict"]["before"]["rows"] == ROWS  # those of another file
+    assert found["sharded"]["verdict"]["before"]["rows"] == ROWS  # the rows of another file
     assert not found["sharded"]["continued"] and found["sharded again"]["continued"]
     assert sf.ShardedModel.open(folder / "sharded").encoder.n_rows == 2 * ROWS + 600
     left = [path.suffix for path in (folder / "sharded.rank-state").iterdir()]

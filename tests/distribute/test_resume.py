@@ -1,4 +1,4 @@
-"""Which checkpoints a run continues from; those of other settings are refused."""
+"""Which checkpoints a run continues from; checkpoints of other settings are refused."""
 
 import json
 from contextlib import nullcontext
@@ -40,7 +40,7 @@ def test_a_checkpoint_from_before_there_were_averages_has_none():
 
 @pytest.mark.parametrize("here", [False, True])
 def test_a_fact_that_one_side_does_not_have_is_another_run(here):
-    """Losses of other validation rows must not be compared with those of the epochs so far."""
+    """Losses of other validation rows must not be compared with the epochs so far."""
     more = {**FACTS, "validation rows": "0123abcd"}
     with pytest.raises(ValueError, match="another run: validation rows is"):
         resume(*((more, FACTS) if here else (FACTS, more)), averaged=0)

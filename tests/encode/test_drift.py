@@ -139,7 +139,7 @@ def test_updates_evaluations_and_catalogs_are_watched(fitted):
 
 
 def test_a_catalog_may_have_many_new_items_but_not_only_new_ones(fitted):
-    """A catalog has each item once, so that its shares are not those of rows; ranges are compared."""
+    """A catalog has each item once, so that its shares differ from rows; ranges are compared."""
     items = {"c": ["a", "b", "c", *(f"new {i}" for i in range(40))], "id": range(43)}
     with warnings.catch_warnings():
         warnings.simplefilter("error", sf.DriftWarning)

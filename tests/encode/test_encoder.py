@@ -229,7 +229,7 @@ class TestMeanWeights:
         encoder = sf.fit_encoder(schema, {"t": lists})
         assert max(len(item or ()) for item in lists) > encoder.fields[0].max_length
         np.testing.assert_allclose(encoder.feature_means[0], mean_weights(encoder, {"t": lists}), atol=1e-7)
-        if unseen != "neutral":  # counts are those of all elements, whatever becomes of them
+        if unseen != "neutral":  # counts are of all elements, whatever becomes of them
             assert encoder.feature_counts[0].sum() == 4 + sum(len(item or ()) for item in lists)
         halves = sf.EncoderStatistics(schema), sf.EncoderStatistics(schema)
         halves[0].update({"t": lists[:300]})

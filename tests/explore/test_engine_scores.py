@@ -1,4 +1,4 @@
-"""The scores of the page in a real browser are those of Python."""
+"""The scores of the page in a real browser equal Python's."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ BASES = [
 
 
 def check_scores(engine, fitted, table, rows):
-    """Scores, one by one and in columns, and predictions are those of Python."""
+    """Scores, one by one and in columns, and predictions equal Python's."""
     payload = make_payload(fitted, table, explain=False)
     engine.load(payload)
     given = page_rows(payload, rows)

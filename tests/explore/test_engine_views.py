@@ -1,4 +1,4 @@
-"""Curves, extrema and surfaces of the page in a real browser are those of `fitted.segment`."""
+"""Curves, extrema and surfaces of the page in a real browser equal `fitted.segment`."""
 
 import numpy as np
 import pytest

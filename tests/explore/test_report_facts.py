@@ -1,4 +1,4 @@
-"""`splinefm explain`: the facts are those of the library, for every kind of model and table."""
+"""`splinefm explain`: the facts equal the library's, for every kind of model and table."""
 
 import json
 import re

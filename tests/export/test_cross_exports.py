@@ -335,7 +335,7 @@ def table_rows(path):
 
 
 def part_key(part, row, value):
-    """Whether a row of a cross's table is that of a value; nothing but the manifest and the row."""
+    """Whether a row of a cross's table belongs to a value, by the manifest and the row only."""
     if part["kind"] == "numerical":
         z = float("nan") if value is None else float(value)
         special = any(COMPARE[rule["compare"]](z, float(rule["value"])) for rule in part["special"])

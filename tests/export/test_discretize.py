@@ -68,7 +68,7 @@ def basis_of(fitted, name="recency"):
 
 
 def assert_reads_the_curve(fitted, binned, table):
-    """Scores of binned values are those of the model at the mid-points of their bins."""
+    """Scores of binned values equal the model's at the mid-points of their bins."""
     item, bins = fitted.encoder.schema["recency"], basis_of(binned)
     x = np.asarray(table["recency"], float)
     ordinary = np.isfinite(x) & (x != 0.0) & (x < 999.0)
@@ -260,7 +260,7 @@ class TestBound:
                 assert largest_change(fitted, binned, table) <= report.bound + 1e-6
 
     def test_changes_of_two_fields_at_once_are_covered(self):
-        """Products of two changes come on top of those of either field: the bound must hold for both together."""
+        """Products of two changes add to the changes of either field: the bound must hold for both together."""
         table = {"x": np.linspace(0.0, 1.0, 50), "y": np.linspace(0.0, 1.0, 50)}
         schema = sf.Schema([sf.Numerical(name, sf.MinMax(), sf.BSpline(2, 1)) for name in table])
         for seed in range(8):

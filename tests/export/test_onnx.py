@@ -93,7 +93,7 @@ def expected(fitted, table):
 
 
 def check(fitted, session, table, exact=expected, **options):
-    """Both outputs, against those of the package."""
+    """Both outputs, against the package's."""
     scores = exact(fitted, table)
     score, prediction = session.run(["score", "prediction"], sf.onnx_inputs(fitted, table, **options))
     np.testing.assert_allclose(score, scores, atol=1e-5, rtol=0)

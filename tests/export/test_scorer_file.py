@@ -1,4 +1,4 @@
-"""The scorer file in the C library: scores are those of `Scorer`, to the bit; bad files and values are errors."""
+"""The scorer file in the C library: scores equal `Scorer`'s, to the bit; bad files and values are errors."""
 
 import contextlib
 import ctypes

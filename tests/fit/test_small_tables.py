@@ -50,7 +50,7 @@ def test_other_tables_have_the_defaults_of_all_tables(n):
 
 def test_a_fit_to_3000_rows_has_the_settings_of_all_tables():
     assert fit(3_000).training == replace(QUICK, l2=L2, smoothness=SMOOTHNESS, members=1)
-    # The rows that train are fewer, and those of its halves fewer still: the rows of the table count.
+    # Fewer rows train, and fewer still in its halves: the rows of the table count.
     assert [sf.Training().rows_per_step(n) for n in (10, 1_350, 2_700, 5_000)] == [32, 32, 32, 32]
 
 
@@ -82,7 +82,7 @@ def test_another_fit_with_the_settings_of_a_model_gives_the_same_model():
 
 
 def test_the_steps_of_a_fit_are_those_of_its_settings():
-    """A fit with the resolved numbers, written out, is the same fit; one with those of large tables is not."""
+    """A fit with the resolved numbers, written out, is the same fit; with the numbers of large tables it is not."""
     first, same = fit(150), fit(150, replace(QUICK, l2=6e-4, smoothness=6e-2, batch_size=4))
     other = fit(150, replace(QUICK, l2=L2, smoothness=SMOOTHNESS, batch_size=32))
     assert (same.params["factors"] == first.params["factors"]).all()

@@ -1,4 +1,4 @@
-"""Golden files beside those of models (tests/store/golden): indices, scorer files, schemas, states, sharded models.
+"""Golden files, except models (tests/store/golden): indices, scorer files, schemas, states, sharded models.
 
     python tests/golden/make_golden_files.py
 

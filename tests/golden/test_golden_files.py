@@ -1,4 +1,4 @@
-"""Files that were written once are read for ever, with the same scores; tests/store has those of models."""
+"""Files that were written once are read for ever, with the same scores; the files of models are in tests/store."""
 
 import pytest
 from make_golden_files import FOLDER, INDICES, checks

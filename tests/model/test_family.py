@@ -139,7 +139,7 @@ def matrix(model, params, f, e, width):
         return (f != e) * sum(d[r] * U[r, f] * U[r, e] for r in range(len(d))) * np.eye(width)
     if isinstance(model, sf.FmFM):
         return params["field_matrices"][f, e]
-    if isinstance(model, sf.FFM):  # picks the part of p_u for field e and that of p_v for field f
+    if isinstance(model, sf.FFM):  # picks the part of p_u for field e, and of p_v for field f
         M = np.zeros((width, width))
         for c in range(model.k):
             M[e * model.k + c, f * model.k + c] = 1.0

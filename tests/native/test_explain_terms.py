@@ -120,7 +120,7 @@ def test_nan_stays_visible():
 
 
 def terms_by_model():
-    """For test_isas.py, which compares those of each instruction set."""
+    """For test_isas.py, which compares the results of each instruction set."""
     (start, weight), found = make_rows(9), {}
     for model, k, what in itertools.product(MODELS, (3, 8, 16, 32), ("effects", "terms")):
         terms = _core.ExplainTerms(**make_source(model, k), threads=1)

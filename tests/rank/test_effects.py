@@ -227,7 +227,7 @@ class TestChoice:
             (sf.FwFM(k=4), 12, 50, 10**6, False),  # as many lookups as numbers, nearly
             (sf.FwFM(k=6), 12, 50, 10**6, True),
             (sf.FFM(k=1), 4, 50, 10**6, False),
-            # As many rows as items: their numbers are those of all vectors, and lookups come on top.
+            # As many rows as items: as many numbers as in all vectors, and lookups in addition.
             (sf.FFM(k=2), 6, 200_000, 200_000, False),
             (sf.FFM(k=2), 6, 200_000, 10**7, True),
             (sf.HigherOrderFM(k=40, order=3), 4, 50, 10**6, False),

@@ -264,7 +264,7 @@ class TestTime:
         assert transport.cut == 1
 
     def test_bodies_in_memory_are_bounded_and_let_go(self, app):
-        """Those of all connections of a worker."""
+        """Limits over all connections of a worker."""
         app.limits = Limits(bodies=1000)
 
         async def work():

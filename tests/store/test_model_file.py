@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import safetensors.numpy
-import scipy.special  # noqa: F401  # loaded here, so that the memory of its code does not count as that of a file
+import scipy.special  # noqa: F401  # loaded here, so that the memory of its code does not count as a file's
 from golden.make_golden import MODELS, TARGET, make_schema, make_table
 from hypothesis import given
 from hypothesis import strategies as st

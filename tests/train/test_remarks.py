@@ -108,7 +108,7 @@ def test_rows_that_are_learned_by_heart():
     fitted = fit(*names_and_noise(1000, 4))
     remark = fitted.remarks[-1]
     assert remark.kind is OVERFIT and remark.training_share > remark.share
-    assert "larger l2 (such as l2=0.003)" in str(remark)  # ten times that of 1000 rows
+    assert "larger l2 (such as l2=0.003)" in str(remark)  # ten times the penalty of 1000 rows
     assert fitted.training.l2 == pytest.approx(3e-4)
 
 

@@ -1,4 +1,4 @@
-"""Rows for another schema: what the schemas share is taken over, and the result is that of a new start."""
+"""Rows for another schema: what the schemas share is taken over, and the result equals a new start."""
 
 import numpy as np
 import pyarrow as pa

@@ -378,7 +378,7 @@ def test_training_settings_are_values():
 def test_penalties_that_are_left_out_get_the_default():
     training = sf.Training(epochs=1, threads=1, smoothness={"x": 0.125})
     kept = sf.fit_model(waves(300), "y", loss="squared", training=training).training
-    assert (kept.l2, dict(kept.smoothness)) == (6e-4, {"x": 0.125, "group": 6e-2})  # those of a small table
+    assert (kept.l2, dict(kept.smoothness)) == (6e-4, {"x": 0.125, "group": 6e-2})  # the penalties of a small table
 
 
 def test_penalties_follow_the_length_of_vectors_and_the_noise():

@@ -1,4 +1,4 @@
-"""The simplex against that of SciPy."""
+"""The simplex against SciPy's."""
 
 from itertools import pairwise
 
