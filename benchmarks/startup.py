@@ -66,7 +66,7 @@ print("first_topk", time.perf_counter() - begin)
 
 
 def run(program: str, model: Path) -> dict[str, float]:
-    """Return the times that a program prints, and that of its process."""
+    """Return the times that a program prints, and the time of its process."""
     begin = time.perf_counter()
     command = [sys.executable, "-c", PROGRAMS[program], str(model)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

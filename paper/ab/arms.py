@@ -66,7 +66,7 @@ class Ranker:
     estimator : SplineFMClassifier
         How it is trained.
     fine_bins : int
-        Serve through so many simulated bins of recency, in geometric progression; 0 serves the model as it is.
+        Number of simulated bins of recency to serve, in geometric progression; 0 serves the model as it is.
     grid : sequence of float
         Choose the smoothness from these, by the validation rows of the log; without any, it is the estimator's.
     """

@@ -52,7 +52,7 @@ export function usable(found, start, page) {
   return kept;
 }
 
-/** A value for every column: those that fit, and those of a fresh page for the others. */
+/** A value for every column: the given ones that fit, and the values of a fresh page for the others. */
 function cleanRow(row, start, columns) {
   const fits = {
     numerical: Number.isFinite,

@@ -218,7 +218,7 @@ export class Segment {
   }
 
   /**
-   * Scores at a grid of two sources, row by row: those of the second source are next to each other. Without crosses of
+   * Scores at a grid of two sources, row by row: values of the second source are next to each other. Without crosses of
    * both and products of three, the score is β + a(x) + b(y) + Σ p(x)' M p(y) (pairwise lemma).
    */
   over(xs, ys) {

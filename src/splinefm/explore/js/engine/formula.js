@@ -210,7 +210,7 @@ export function sumFrom(arrays, first) {
 export class Rest {
   /**
    * @param {Formula} formula
-   * @param {Units} units of all fields; those of free fields are left out
+   * @param {Units} units of all fields; units of free fields are left out
    * @param {Set<number>} free fields
    * @param {number|null} score of all units, if it is known: then a single free unit is subtracted from it
    */

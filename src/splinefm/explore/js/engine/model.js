@@ -100,7 +100,7 @@ export class Model {
     return this.terms;
   }
 
-  /** The units of a row, without those of some fields. */
+  /** The units of a row, without some fields. */
   unitsOf(values, output, without = null) {
     return this.formulas[output].addUnits(this.encode(values, without), new Units(this.formulas[output].width));
   }
@@ -132,7 +132,7 @@ export class Model {
 
   /**
    * Scores of many rows, `outputs` numbers for each.
-   * @param {object[]|Object<string, Array>|null} rows objects, or arrays by column; those of the page by default
+   * @param {object[]|Object<string, Array>|null} rows objects, or arrays by column; the rows of the page by default
    * @returns {Float64Array}
    */
   scores(rows = null) {

@@ -18,7 +18,7 @@ export function isoDate(text) {
 }
 
 /**
- * Seconds since 1970 of a date or time as ISO 8601 writes it; a time with a zone becomes that of UTC.
+ * Seconds since 1970 of a date or time as ISO 8601 writes it; a time with a zone becomes UTC.
  * @param {string|number} value numbers are such seconds already
  */
 export function secondsOf(value) {

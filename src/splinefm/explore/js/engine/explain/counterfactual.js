@@ -29,7 +29,7 @@ export class Search {
     this.target = model.link === "softmax" ? NaN : scoreOf(model.loss, wanted);
   }
 
-  /** The values with those of changed columns in all fields that read them. */
+  /** The values, with changed columns in all fields that read them. */
   together(values) {
     const own = [...values];
     this.model.alike.forEach(([first], source) => {
