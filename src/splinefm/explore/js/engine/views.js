@@ -9,8 +9,8 @@ const MAX_DEGREE = 24; // more cannot be told from values without loss
 
 /**
  * The pieces of polynomials, in u, that the score along a numerical column is made of. Units that vary multiply, so
- * that the degree is the degree of the splines times the number of units in a product. Degrees above 24, and crosses that read
- * the column by another transform than its field does, are followed closely instead of exactly.
+ * that the degree is the degree of the splines times the number of units in a product. Degrees above 24, and crosses
+ * that read the column by another transform than its field does, are followed closely instead of exactly.
  * @param {object} model
  * @param {Segment} segment along one column
  * @returns {Piece[]}
