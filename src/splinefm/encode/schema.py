@@ -197,6 +197,11 @@ class Schema:
         return tuple(item for item in self.fields if not isinstance(item, Cross))
 
     @cached_property
+    def column_readers(self) -> tuple[Single, ...]:
+        """Everything that reads a column: the fields of one column, and the parts of crosses."""
+        return tuple(single for item in self.resolved for single in item.singles)
+
+    @cached_property
     def numerical(self) -> tuple[Numerical, ...]:
         """The numerical fields."""
         return tuple(item for item in self.fields if isinstance(item, Numerical))

@@ -304,10 +304,7 @@ def _interactions(fitted: Fitted) -> pa.Table | None:
 
 
 def _check_steps(fitted: Fitted) -> None:
-    singles: list[Any] = []
-    for item in fitted.encoder.fields:
-        singles += item.singles
-    numerical = [item for item in singles if item.is_numerical]
+    numerical: list[Any] = [item for item in fitted.encoder.schema.column_readers if item.is_numerical]
     smooth = list(dict.fromkeys(item.name for item in numerical if step_cuts(item.basis) is None))
     if smooth:
         raise ValueError(

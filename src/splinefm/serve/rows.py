@@ -131,12 +131,11 @@ def faults_of(loaded: LoadedModel, names: Names, rows: Sequence[Mapping[str, Any
 
 def fault_of_values(fitted: Fitted, row: Mapping[str, Any], i: int, error: Exception) -> Fault:
     """Which value of a row made an error; the first that its field refuses."""
-    for item in fitted.encoder.schema.resolved:
-        for single in item.singles:
-            try:
-                single.encode(one_value(single.column, row[single.column]))
-            except ROW_ERRORS as own:
-                return Fault(i, single.column, _told(own))
+    for item in fitted.encoder.schema.column_readers:
+        try:
+            item.encode(one_value(item.column, row[item.column]))
+        except ROW_ERRORS as own:
+            return Fault(i, item.column, _told(own))
     return Fault(i, None, _told(error))
 
 

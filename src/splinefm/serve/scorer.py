@@ -135,10 +135,9 @@ class Scorer:
             if name not in row:
                 message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
                 raise ValueError(f"{message}; a missing value is None") from error
-        for item in self.fitted.encoder.fields:
-            for single in item.singles:
-                if isinstance(single, Numerical):  # raises for numbers that the field refuses
-                    single.find_tokens(np.array([read_number(single, row[single.column])]))
+        for item in self.fitted.encoder.schema.column_readers:
+            if isinstance(item, Numerical):  # raises for numbers that the field refuses
+                item.find_tokens(np.array([read_number(item, row[item.column])]))
 
 
 def _compile(fitted: Fitted, fields: RowFields) -> RowScorer:

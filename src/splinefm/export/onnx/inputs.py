@@ -73,9 +73,8 @@ class ColumnInput(NamedTuple):
 def column_inputs(fitted: Fitted, integers: Collection[str]) -> dict[str, ColumnInput]:
     """The inputs of a graph by column, which several fields and parts of crosses may read."""
     readers: dict[str, list[Single]] = {}
-    for item in fitted.encoder.fields:
-        for single in item.singles:
-            readers.setdefault(single.column, []).append(single)
+    for item in fitted.encoder.schema.column_readers:
+        readers.setdefault(item.column, []).append(item)
     return {column: _column_input(column, items, integers) for column, items in readers.items()}
 
 

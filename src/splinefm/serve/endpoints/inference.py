@@ -95,11 +95,8 @@ def datatype_of(model: LoadedModel, column: str) -> str:
 
 
 def _field_of(model: LoadedModel, column: str) -> Any:
-    for item in model.fitted.encoder.schema.resolved:
-        for single in item.singles:
-            if single.column == column:
-                return single
-    return None
+    readers = model.fitted.encoder.schema.column_readers
+    return next((item for item in readers if item.column == column), None)
 
 
 # Inference
