@@ -12,7 +12,7 @@ from splinefm._wording import number
 from splinefm.bounds.partners import Choice
 from splinefm.bounds.slopes import Lowest, Slopes
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.names import missing_column_message
+from splinefm.inspect.terms import field_index
 from splinefm.train.fitted import Fitted
 
 _ATTAINED = 1e-6
@@ -121,10 +121,7 @@ def _shown(value: Any) -> str:
 
 def certify(fitted: Fitted, field: str) -> Certificate:
     """See `Fitted.certify`, which is the same."""
-    layout = check_one_score(fitted).encoder.layout
-    if field not in layout.names:
-        raise ValueError(missing_column_message(field, list(layout.names), "field", "the model"))
-    f = layout.names.index(field)
+    f = field_index(check_one_score(fitted).encoder.layout.names, field)
     item = fitted.encoder.fields[f]
     if not isinstance(item, Numerical):
         raise ValueError(f"{field!r} is not a numerical field: only numbers have slopes")

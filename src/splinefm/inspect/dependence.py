@@ -18,7 +18,7 @@ from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.inspect.rows import EncodedRows, encode_rows, field_columns, read_rows, without_fields
 from splinefm.inspect.shapley import Background, as_background
 from splinefm.inspect.terms import (
-    field_number,
+    field_index,
     field_vectors,
     has_closed_form,
     inner_parts,
@@ -137,7 +137,7 @@ def ice_curves(
 def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | Array) -> tuple[int, Slots]:
     """The index of a field, and rows in which it has the values of the grid and the other fields have weight 0."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
-    f = field_number(layout.names, name)
+    f = field_index(layout.names, name)
     item: Any = encoder.fields[f]
     start, weight = item.encode_values(item.read_axis(item.as_column(grid)[0]))
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))

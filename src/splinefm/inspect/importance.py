@@ -24,7 +24,7 @@ from splinefm.inspect.shapley import (
     player_effects,
     player_shares,
 )
-from splinefm.inspect.terms import check_closed_form, field_number
+from splinefm.inspect.terms import check_closed_form, field_index
 from splinefm.train.fitted import Fitted
 
 
@@ -76,14 +76,14 @@ class Decomposition:
 
     def pair(self, one: str, other: str) -> FloatArray:
         """The pair effects of two fields, in any order."""
-        f, e = sorted(field_number(self.fields, name) for name in (one, other))
+        f, e = sorted(field_index(self.fields, name) for name in (one, other))
         if f == e:
             raise ValueError(f"a pair effect has two different fields, got {one!r} twice")
         return self.pairs[:, self.pair_fields.index((self.fields[f], self.fields[e]))]
 
     def triple(self, one: str, other: str, third: str) -> FloatArray:
         """The effects of three fields together, in any order; zeros where the model has no such effect."""
-        f, e, g = sorted(field_number(self.fields, name) for name in (one, other, third))
+        f, e, g = sorted(field_index(self.fields, name) for name in (one, other, third))
         if f == e or e == g:
             raise ValueError(f"a triple effect has three different fields, got {one!r}, {other!r} and {third!r}")
         names = (self.fields[f], self.fields[e], self.fields[g])

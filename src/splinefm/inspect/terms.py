@@ -45,7 +45,7 @@ def check_closed_form(fitted: Fitted, what: str) -> None:
         )
 
 
-def field_number(names: tuple[str, ...], name: str) -> int:
+def field_index(names: tuple[str, ...], name: str) -> int:
     """The index of a field."""
     if name not in names:
         raise ValueError(missing_column_message(name, names, "field", "the model"))
