@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 
 DOCS = Path(__file__).parent
-PAGES = ["plots.md", "concepts/why-splines.md", "concepts/crosses.md"]
+PAGES = ["plots.md", "shapes.md", "concepts/why-splines.md", "concepts/crosses.md"]
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
             names: dict[str, object] = {}
             for block in blocks:
                 exec(compile(block, f"docs/{page}", "exec"), names)
-    for path in sorted([*Path().glob("plots-*.png"), *Path().glob("concepts-*.png")]):
+    for path in sorted([*Path().glob("plots-*.png"), *Path().glob("shapes-*.png"), *Path().glob("concepts-*.png")]):
         print(f"{path}: {path.stat().st_size / 1024:.0f} KB")
     print(f"{time.perf_counter() - begin:.0f} s")
 

@@ -1,6 +1,7 @@
 """Shapes: fitted curves rise or fall in every segment, whatever trained the model."""
 
 import importlib.util
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +37,46 @@ def make_table(seed=0):
     return {"x": x, "z": np.where(rng.random(N) < 0.1, np.nan, z), "c": c, "y": y, "click": (y > 0).astype(int)}
 
 
-def make_schema(shape, basis=BASES[0], *more):
-    x = sf.Numerical("x", sf.MinMax(), basis, shape=shape)
+def make_schema(shape, basis=BASES[0], *more, **settings):
+    x = sf.Numerical("x", sf.MinMax(), basis, shape=shape, **settings)
     return sf.Schema([x, sf.Numerical("z", basis=sf.BSpline(4)), sf.Categorical("c"), *more])
+
+
+CURVES = [
+    {"shape": "convex"},
+    {"shape": "concave"},
+    {"shape": ("increasing", "concave")},
+    {"shape": ("decreasing", "convex")},
+    {"shape": ("increasing", "convex")},
+    {"slope": (-0.1, 0.2)},
+    {"slope": (0.05, None)},
+    {"shape": "decreasing", "slope": (-0.3, None)},
+    {"shape": ("increasing", "convex"), "slope": (0.02, 0.3)},
+    {"shape": "concave", "slope": (-0.2, 0.4)},
+]
+
+
+def curve_schema(curve, basis=BASES[0], others=()):
+    return make_schema(curve.get("shape"), basis, *others, slope=curve.get("slope"))
+
+
+def violation_of_curve(fitted, n=4000, seed=0):
+    """By how much three equally spaced rows break the shape of x, relative to the largest score."""
+    rng = np.random.default_rng(seed)
+    low, high = fitted.encoder.fields[0].fitted_transform.inverse(np.array([0.0, 1.0]))
+    ends = np.sort(rng.uniform(low, high, (n, 2)), axis=1)
+    others = random_pairs(n, seed)[0]
+    first, middle, last = (
+        fitted.scores(others | {"x": x}, watch=False).astype(np.float64)
+        for x in (ends[:, 0], ends.mean(axis=1), ends[:, 1])
+    )
+    shape, width = fitted.encoder.fields[0].required_shape, ends[:, 1] - ends[:, 0]
+    found = [-shape.curvature * (first - 2.0 * middle + last)]
+    if np.isfinite(shape.slopes[0]):
+        found.append(shape.slopes[0] * width - (last - first))
+    if np.isfinite(shape.slopes[1]):
+        found.append(last - first - shape.slopes[1] * width)
+    return float(np.max(found) / max(1.0, np.abs(middle).max()))
 
 
 def fast(**settings):
@@ -87,6 +125,151 @@ def test_no_pair_of_rows_violates_the_shape(seed, model, basis):
     moved = sf.Fitted(fitted.encoder, model, params, fitted.loss)
     assert holds(moved)
     assert largest_violation(moved) < 1e-5
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=repr)
+@pytest.mark.parametrize("model", [sf.FwFM(k=3), sf.FwFM(k=3, third=2), sf.FFM(k=2)], ids=repr)
+def test_random_parameters_get_curves_and_limits(model, curve):
+    for seed, basis in enumerate(BASES):
+        if curve.get("slope") and basis == BASES[3]:
+            continue  # refused
+        fitted = random_fitted(model, curve_schema(curve, basis), make_table(), seed=seed)
+        assert fitted.certify("x").holds is False
+        assert violation_of_curve(fitted) > 1e-3
+        params = Shapes(fitted.encoder, model).impose(fitted.params)
+        moved = sf.Fitted(fitted.encoder, model, params, fitted.loss)
+        certificate = moved.certify("x")
+        assert certificate.holds, certificate
+        assert violation_of_curve(moved) < 1e-5
+        again = Shapes(fitted.encoder, model).impose(params)  # the margin for rounding follows the size of the scores
+        assert all(np.allclose(params[name], again[name], atol=3e-3) for name in params)
+        third = Shapes(fitted.encoder, model).impose(again)
+        assert all(np.allclose(third[name], again[name], atol=1e-5) for name in params)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(MODELS),
+    st.sampled_from(BASES[:3]),
+    st.sampled_from(CURVES),
+    st.sampled_from(CURVES),
+)
+@examples(60)
+def test_two_fields_get_their_shapes_at_once(seed, model, basis, one, other):
+    """Each repair changes what the other field meets; the last pass has to leave both whole."""
+    x = sf.Numerical("x", sf.MinMax(), basis, **one)
+    z = sf.Numerical("z", sf.MinMax(), sf.BSpline(5), **other)
+    c = sf.Categorical("c", order=list("abcd"), shape="decreasing")
+    fitted = random_fitted(model, sf.Schema([x, z, c]), make_table(), seed=seed)
+    params = Shapes(fitted.encoder, model).impose(fitted.params)
+    certificates = sf.Fitted(fitted.encoder, model, params, fitted.loss).certify()
+    assert certificates.holds, str(certificates)
+    assert violation_of_curve(sf.Fitted(fitted.encoder, model, params, fitted.loss)) < 1e-5
+
+
+@pytest.mark.thorough
+@given(st.integers(0, 10**6), st.sampled_from(MODELS), st.sampled_from(BASES[:3]), st.sampled_from(CURVES))
+@examples(20)
+def test_no_triple_among_a_million_violates_a_shape(seed, model, basis, curve):
+    fitted = random_fitted(model, curve_schema(curve, basis), make_table(), seed=seed)
+    params = Shapes(fitted.encoder, model).impose(fitted.params)
+    assert violation_of_curve(sf.Fitted(fitted.encoder, model, params, fitted.loss), 10**6, seed) < 1e-5
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_ordered_categories_rise_from_each_to_the_next(model):
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c", order=["d", "a", "c", "b"], shape="increasing")])
+    fitted = random_fitted(model, schema, make_table())
+    certificate = fitted.certify("c")
+    assert certificate.increasing is (False if model.pairwise else None)
+    assert certificate.lowest.before in "dac"
+    params = Shapes(fitted.encoder, model).impose(fitted.params)
+    moved = sf.Fitted(fitted.encoder, model, params, fitted.loss)
+    assert moved.certify("c").increasing
+    x = np.random.default_rng(1).uniform(-2, 12, 500)
+    scores = [moved.scores({"x": x, "c": [name] * 500}, watch=False) for name in "dacb"]
+    assert (np.diff(scores, axis=0) >= -1e-5).all()
+
+
+def test_a_fit_keeps_the_order_of_categories_and_updates_add_none():
+    table = make_table()
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c", order=["d", "a", "c"], shape="decreasing")])
+    fitted = sf.fit_model(table, "click", schema=schema, model=sf.FM(k=3), training=fast())
+    assert fitted.certify("c").holds
+    learner = sf.Learner(fitted)
+    learner.update(make_table(1), "click")
+    assert learner.fitted().certify("c").holds
+    assert learner.fitted().encoder.fields[1].vocabulary.names.to_pylist() == ["d", "a", "c"]
+    free = sf.Schema([sf.Numerical("x"), sf.Categorical("c", order=["d", "a", "c"])])
+    assert not sf.fit_model(table, "click", schema=free, model=sf.FM(k=3), training=fast()).certify("c").decreasing
+
+
+@pytest.mark.parametrize("curve", [CURVES[2], CURVES[5]], ids=repr)
+@pytest.mark.parametrize("settings", [{}, {"members": 2}, {"effort": "default", "epochs": 6}], ids=repr)
+def test_fits_and_updates_keep_curves_and_limits(curve, settings):
+    schema = curve_schema(curve)
+    fitted = sf.fit_model(
+        make_table(), "y", loss="squared", schema=schema, model=sf.FwFM(k=3), training=fast(**settings)
+    )
+    assert fitted.certify("x").holds
+    assert violation_of_curve(fitted) < 1e-5
+    learner = sf.Learner(fitted)
+    learner.update(make_table(1), "y")
+    assert learner.fitted().certify("x").holds
+
+
+def test_curves_have_a_linear_transform():
+    table = make_table()
+    table["x"] = np.exp(table["x"])
+    schema = sf.Schema([sf.Numerical("x", shape="concave"), sf.Categorical("c")])
+    field = sf.fit_model(table, "y", loss="squared", schema=schema, training=fast()).encoder.fields[0]
+    assert isinstance(field.transform, sf.MinMax)
+    assert field.units_per_u == pytest.approx(np.ptp(table["x"]))
+    for transform in (sf.Log(), sf.Quantile()):
+        with pytest.raises(ValueError, match="holds in units of the column, which needs a linear transform"):
+            sf.Numerical("x", transform, shape="convex")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shape": ("increasing", "decreasing")}, "increasing, decreasing, not both"),
+        ({"shape": ("convex", "concave")}, "convex, concave, not both"),
+        ({"shape": ("convex", "convex")}, "two different ones"),
+        ({"shape": ()}, "one word or two"),
+        ({"shape": ("increasing", "up")}, "shape must be one of"),
+        ({"shape": 1}, "shape must be one of"),
+        ({"slope": 1.0}, "slope takes two numbers"),
+        ({"slope": (1.0, "high")}, "slope takes two numbers"),
+        ({"slope": (2.0, 1.0)}, "low < high"),
+        ({"slope": (float("nan"), 1.0)}, "low < high"),
+        ({"slope": (None, None)}, "needs a limit"),
+        ({"slope": (-2.0, -1.0), "shape": "increasing"}, "leave no slope"),
+        ({"slope": (0, 1), "basis": sf.BSpline(4, degree=0)}, "degree 1 or more"),
+        ({"slope": (0, 1), "basis": sf.MultiResolution((3, 8))}, "resolutions that divide the finest"),
+    ],
+    ids=repr,
+)
+def test_shapes_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sf.Numerical("x", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shape": "increasing"}, "needs the order"),
+        ({"shape": "convex", "order": ["a", "b"]}, "shape must be one of increasing, decreasing"),
+        ({"order": ["a"]}, "two or more different categories"),
+        ({"order": "abc"}, "two or more different categories"),
+        ({"order": ["a", "b", "a"]}, "two or more different categories"),
+        ({"order": ["a", "b"], "vocabulary": ["b", "a"]}, "order is the vocabulary"),
+    ],
+    ids=repr,
+)
+def test_orders_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sf.Categorical("c", **settings)
 
 
 def test_parameters_that_have_the_shape_stay():
@@ -156,6 +339,22 @@ def test_the_shape_is_part_of_schema_files_and_model_files(tmp_path):
     fitted.save(tmp_path / "m.sfm")
     assert sf.load(tmp_path / "m.sfm").encoder.fields[0].shape == "decreasing"
     assert "shape='decreasing'" in repr(schema)
+
+
+def test_curves_limits_and_orders_are_part_of_files(tmp_path):
+    x = sf.Numerical("x", shape=("increasing", "concave"), slope=(None, 2.5))
+    c = sf.Categorical("c", order=["d", "c", "b", "a"], shape="increasing")
+    schema = sf.Schema([x, c])
+    for name in ("schema.toml", "schema.json"):
+        schema.save(tmp_path / name)
+        assert sf.Schema.load(tmp_path / name) == schema
+    (tmp_path / "own.toml").write_text('[[field]]\nkind = "Numerical"\nname = "x"\nslope = [-inf, 2.5]\n')
+    assert sf.Schema.load(tmp_path / "own.toml")["x"].slope == (-np.inf, 2.5)
+    fitted = sf.fit_model(make_table(), "click", schema=schema, model=sf.FM(k=3), training=fast())
+    fitted.save(tmp_path / "m.sfm")
+    loaded = sf.load(tmp_path / "m.sfm").encoder.fields
+    assert (loaded[0].shape, loaded[0].slope) == (("increasing", "concave"), (-np.inf, 2.5))
+    assert (loaded[1].order, loaded[1].shape) == (("d", "c", "b", "a"), "increasing")
 
 
 def test_a_search_for_crosses_leaves_out_columns_with_a_shape():
@@ -228,7 +427,37 @@ def test_the_command_line_takes_shapes(tmp_path):
     options = ["--target", "click", "--effort", "fast", "--epochs", "3", "--threads", "1"]
     assert CliRunner().invoke(app, ["fit", *paths, *options, "--shape", "x=decreasing"]).exit_code == 0
     assert holds(sf.load(tmp_path / "m.sfm"), "decreasing")
-    for text, message in [("x=up", "--shape x=up: write NAME=increasing"), ("w=increasing", "no field 'w'")]:
-        failed = CliRunner().invoke(app, ["fit", *paths, *options, "--shape", text])
+    curves = ["--shape", "x=increasing,concave", "--slope", "x=,0.5", "--slope", "z=-1,"]
+    assert CliRunner().invoke(app, ["fit", *paths, *options, *curves]).exit_code == 0
+    fields = sf.load(tmp_path / "m.sfm").encoder.fields
+    assert (fields[0].shape, fields[0].slope, fields[1].slope) == (
+        ("increasing", "concave"),
+        (-np.inf, 0.5),
+        (-1.0, np.inf),
+    )
+    for option, text, message in [
+        ("--shape", "x=up", "--shape x=up: write NAME="),
+        ("--shape", "increasing", "--shape increasing: write NAME="),
+        ("--shape", "w=increasing", "no field 'w'"),
+        ("--slope", "x=1", "--slope x=1: write NAME=LOW,HIGH"),
+        ("--slope", "x=2,1", "low < high"),
+    ]:
+        failed = CliRunner().invoke(app, ["fit", *paths, *options, option, text])
         assert failed.exit_code != 0
         assert message in failed.output
+
+
+def test_info_prints_certificates(tmp_path):
+    schema = make_schema("increasing", BASES[0], sf.Numerical("wave", sf.MinMax(), sf.Fourier(2)))
+    table = make_table() | {"wave": np.random.default_rng(1).uniform(size=N)}
+    sf.fit_model(table, "click", schema=schema, model=sf.FM(k=3), training=fast()).save(tmp_path / "m.sfm")
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "m.sfm"), "--certify"])
+    assert shown.exit_code == 0
+    assert "shape increasing" in " ".join(shown.output.split())
+    assert "holds" in shown.output
+    assert "slopes are found for splines" in " ".join(shown.output.split())
+    found = CliRunner().invoke(app, ["info", str(tmp_path / "m.sfm"), "--certify", "--json"])
+    certificates = {each["field"]: each for each in json.loads(found.output)["certificates"]}
+    assert certificates["x"]["increasing"] is True
+    assert certificates["x"]["holds"] is True
+    assert certificates["z"]["lowest"]["value"] is not None

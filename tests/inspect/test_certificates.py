@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,16 +148,129 @@ def test_two_fields_of_one_column_are_bounded_without_a_segment():
 
 
 def test_what_has_no_slope_is_refused():
-    fitted = random_fitted(sf.FM(k=2), make_schema(sf.Bins(4)), make_table())
+    fitted = random_fitted(sf.FM(k=2), make_schema(sf.Fourier(2)), make_table())
     with pytest.raises(ValueError, match="'c' is not a numerical field"):
         fitted.certify("c")
     with pytest.raises(ValueError, match="no field 'w' in the model"):
         fitted.certify("w")
-    with pytest.raises(ValueError, match="slopes are found for splines and polynomials; the basis of 'x' is Bins"):
+    with pytest.raises(ValueError, match="slopes are found for splines and polynomials; the basis of 'x' is Fourier"):
         fitted.certify("x")
     classes = random_classes(sf.FM(k=2), make_schema(sf.BSpline(4)), make_table())
     with pytest.raises(ValueError, match="for_class"):
         classes.certify("x")
+
+
+def curvatures_of_rows(fitted, rows):
+    """The smallest and the largest second derivative by u of the curve of every row, between breaks."""
+    curves = sf.segments(fitted, rows, along="x")
+    u = np.linspace(0.001, 0.999, 400)
+    found = [curves[i].spline.derivative(2)(u) for i in range(len(rows["c"]))]
+    return min(bend.min() for bend in found), max(bend.max() for bend in found)
+
+
+@pytest.mark.parametrize("model", PAIRS + PRODUCTS, ids=name)
+@pytest.mark.parametrize("basis", [BASES[0], BASES[2], BASES[3]], ids=name)
+def test_no_segment_bends_beyond_the_bounds(model, basis):
+    fitted = random_fitted(model, make_schema(basis), make_table())
+    certificate = fitted.certify("x")
+    low, high = curvatures_of_rows(fitted, random_rows(np.random.default_rng(1), 60))
+    largest = max(abs(certificate.least_bend.bound), abs(certificate.most_bend.bound))
+    assert certificate.least_bend.bound <= low + 1e-6 * largest
+    assert certificate.most_bend.bound >= high - 1e-6 * largest
+    for extreme in (certificate.least_bend, certificate.most_bend):
+        assert extreme.attained is model.pairwise
+
+
+def test_splines_of_degree_1_bend_at_their_breaks():
+    fitted = random_fitted(sf.FwFM(k=3), make_schema(sf.BSpline(4, degree=1)), make_table())
+    certificate = fitted.certify("x")
+    rows = random_rows(np.random.default_rng(1), 60)
+    curves = sf.segments(fitted, rows, along="x")
+    middle = (np.arange(4) + 0.5) / 4
+    bends = [np.diff(curves[i].spline.derivative()(middle)) for i in range(60)]
+    assert certificate.least_bend.bound <= np.min(bends) + 1e-6
+    assert certificate.most_bend.bound >= np.max(bends) - 1e-6
+    assert certificate.least_bend.attained
+    assert certificate.most_bend.attained
+    straight = with_curve(fitted, np.arange(5.0)).certify("x")
+    assert straight.convex
+    assert straight.concave
+
+
+def test_slopes_are_in_units_of_the_column_where_the_transform_is_linear():
+    fitted = random_fitted(sf.FM(k=3), make_schema(sf.BSpline(5)), make_table())
+    certificate = with_curve(fitted, np.arange(8.0)).certify("x")  # 5 segments, one unit of score each
+    low, high = fitted.encoder.fields[0].transform.inverse(np.array([0.0, 1.0]))
+    assert certificate.slopes == pytest.approx((5.0 / (high - low), 5.0 / (high - low)))
+    bent = random_fitted(sf.FM(k=3), sf.Schema([sf.Numerical("x", sf.Log()), sf.Categorical("c")]), make_table())
+    certificate = bent.certify("x")
+    assert np.isnan(certificate.slopes).all()
+    assert certificate.convex is None
+    assert certificate.concave is None
+
+
+@pytest.mark.parametrize("model", PAIRS, ids=name)
+@pytest.mark.parametrize("basis", [sf.Bins(5), sf.BSpline(4, degree=0), sf.Bins(1)], ids=name)
+def test_steps_are_certified_from_one_to_the_next(model, basis):
+    fitted = random_fitted(model, make_schema(basis), make_table())
+    certificate = fitted.certify("x")
+    edges = fitted.encoder.fields[0].bin_edges()
+    inside = np.concatenate([[edges[0] - 1e-6], (edges[:-1] + edges[1:]) / 2, [edges[-1] + 1]]) if len(edges) else [1.0]
+    rows = random_rows(np.random.default_rng(1), 60)
+    scores = np.array([fitted.scores({**rows, "x": [x] * 60}, watch=False) for x in inside], np.float64)
+    steps = np.diff(scores, axis=0) if len(edges) else np.zeros((1, 60))
+    assert certificate.lowest.bound <= steps.min() + 1e-4
+    assert certificate.highest.bound >= steps.max() - 1e-4
+    assert certificate.lowest.attained
+    if len(edges):
+        low, high = certificate.lowest.before, certificate.lowest.value
+        pair = {key: [value] * 2 for key, value in certificate.lowest.segment.items()} | {"x": [low, high]}
+        reached = np.diff(fitted.scores(pair, watch=False).astype(np.float64))[0]
+        assert reached == pytest.approx(certificate.lowest.bound, abs=1e-4)
+        assert "from x = " in str(certificate)
+
+
+def test_a_column_that_another_field_reads_has_no_slopes_of_its_own():
+    for other in (sf.Categorical("level", column="x"), sf.Cross(sf.Categorical("level", column="x"), "c")):
+        fitted = random_fitted(sf.FM(k=3), make_schema(sf.BSpline(5), other), make_table())
+        with pytest.raises(ValueError, match="reads its column too"):
+            fitted.certify("x")
+
+
+def test_all_fields_with_an_axis_are_certified_at_once():
+    size = sf.Categorical("size", column="c", order=list("abcdef"), shape="increasing")
+    wave = sf.Numerical("wave", basis=sf.Fourier(2), column="z")
+    schema = sf.Schema([sf.Numerical("x", shape="decreasing"), size, wave, sf.MultiValued("tags")])
+    fitted = random_fitted(sf.FM(k=3), schema, make_table())
+    certificates = fitted.certify()
+    assert list(certificates) == ["x", "size"]
+    assert certificates.skipped.keys() == {"wave"}
+    assert certificates.holds is None  # no value of the wave is known to be the worst
+    assert len(str(certificates).splitlines()) == 3
+    assert random_fitted(sf.FM(k=3), schema.without("wave"), make_table()).certify().holds is False
+    assert random_fitted(sf.FM(k=3), sf.Schema([sf.Numerical("x")]), make_table()).certify().holds is None
+
+
+@pytest.mark.thorough
+@given(st.integers(0, 10**6), st.sampled_from(PAIRS), st.sampled_from(BASES))
+def test_bounds_hold_for_a_million_pairs_and_are_attained(seed, model, basis):
+    fitted = random_fitted(model, make_schema(basis), make_table(), seed=seed)
+    certificate = fitted.certify("x")
+    assert certificate.lowest.attained
+    assert certificate.highest.attained
+    rng = np.random.default_rng(seed)
+    u = np.sort(rng.uniform(size=(2, 10**6)), axis=0)
+    rows = {
+        key: pa.array(values).take(pa.array(rng.integers(0, 60, 10**6))) for key, values in random_rows(rng, 60).items()
+    }
+    low, high = (
+        fitted.scores(pa.table({**rows, "x": fitted.encoder.fields[0].transform.inverse(each)}), watch=False)
+        for each in u
+    )
+    rise, width = high.astype(np.float64) - low, u[1] - u[0]
+    rounding = 1e-5 * np.abs(low).max()
+    assert (rise >= certificate.lowest.bound * width - rounding).all()
+    assert (rise <= certificate.highest.bound * width + rounding).all()
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=2, max_size=4))

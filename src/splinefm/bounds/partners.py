@@ -78,6 +78,9 @@ class CurvePoints:
     def __init__(self, e: int, borders: FloatArray, controls: FloatArray, tokens: FloatArray) -> None:
         self.e, self.borders, self.controls, self.tokens = e, borders, controls, tokens
         self.is_exact = controls.shape[1] - 1 <= _SOLVED_DEGREE
+        # One matrix for the first, second, .. points of all pieces: the smallest of a piece is then a minimum of few
+        # matrices, which is much faster than one along a short axis.
+        self._by_control = [np.ascontiguousarray(controls[:, i].T) for i in range(controls.shape[1])]
 
     def lowest(self, changes: FloatArray) -> FloatArray:
         m, n_controls, _ = self.controls.shape
@@ -98,16 +101,18 @@ class CurvePoints:
 
     def _minima(self, changes: FloatArray) -> tuple[FloatArray, Any, FloatArray]:
         """The smallest values, the pieces that have them (-1 - token for tokens), and where in the piece."""
-        m, n_controls, width = self.controls.shape
-        values = (changes @ self.controls.reshape(m * n_controls, width).T).reshape(len(changes), m, n_controls)
-        ends = np.minimum(values[..., 0], values[..., -1])
+        values = [changes @ points for points in self._by_control]  # each of shape (n, pieces)
+        ends = np.minimum(values[0], values[-1])
         piece = ends.argmin(axis=1)
         rows = np.arange(len(changes))
         best = ends[rows, piece]
-        t = np.where(values[rows, piece, 0] <= values[rows, piece, -1], 0.0, 1.0)
-        row, at = np.nonzero(values.min(axis=2) < best[:, None])  # a smaller value is possible inside of these
+        t = np.where(values[0][rows, piece] <= values[-1][rows, piece], 0.0, 1.0)
+        possible = np.zeros(ends.shape, bool)
+        for inside in values[1:-1]:
+            possible |= inside < best[:, None]
+        row, at = np.nonzero(possible)  # a smaller value is possible inside of these
         if len(row):
-            inner, where = smallest_inside(values[row, at])
+            inner, where = smallest_inside(np.stack([each[row, at] for each in values], axis=1))
             order = np.argsort(inner, kind="stable")[::-1]  # the smallest is written last
             better = order[inner[order] < best[row[order]]]
             best[row[better]], piece[row[better]], t[row[better]] = inner[better], at[better], where[better]

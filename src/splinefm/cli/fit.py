@@ -192,9 +192,15 @@ class FitOptions(TrainingOptions):
         metavar="A,B",
     )
     shape: list[str] | None = opt.option(
-        "The score never falls (or never rises) along a numerical column, whatever the other columns are. Repeat it "
-        "for more.",
-        metavar="NAME=increasing|decreasing",
+        "The score never falls (or never rises, or is convex or concave) along a numerical column or one of ordered "
+        "categories, whatever the other columns are. Two words that go together have a comma: "
+        "income=increasing,concave. Repeat it for more columns.",
+        metavar="NAME=increasing|decreasing|convex|concave",
+    )
+    slope: list[str] | None = opt.option(
+        "The lowest and the highest slope of the score per unit of a numerical column, whatever the other columns are; "
+        "one of them may be left out: age=0, has no highest. Repeat it for more columns.",
+        metavar="NAME=LOW,HIGH",
     )
     interactions: list[str] | None = opt.option(
         "Columns that may interact: pairwise (products of two columns only), no_interactions, or the columns of a set; "
@@ -346,13 +352,13 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
 
     target, weight, ignored = options.target, options.weight, options.ignore or []
     crosses = options.cross or [] if isinstance(options, FitOptions) else []
-    shapes = options.shape or [] if isinstance(options, FitOptions) else []
+    asked = (options.shape or [], options.slope or []) if isinstance(options, FitOptions) else ([], [])
     interactions = options.interactions or [] if isinstance(options, FitOptions) else []
     if weight == target:
         raise ValueError(f"--weight {weight!r}: this is the target; name a column of weights, or leave it out")
     if options.schema is not None:
         given = without(Schema.load(options.schema), ignored, target)
-        return _with_interactions(_with_shapes(_with_crosses(given, crosses), shapes), interactions)
+        return _with_interactions(_with_shapes(_with_crosses(given, crosses), *asked), interactions)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
@@ -361,7 +367,7 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):
         say(line)
-    return _with_interactions(_with_shapes(_with_crosses(schema, crosses), shapes), interactions)
+    return _with_interactions(_with_shapes(_with_crosses(schema, crosses), *asked), interactions)
 
 
 def questions(schema: Schema) -> list[str]:
@@ -383,16 +389,31 @@ def _with_crosses(schema: Schema, given: list[str]) -> Schema:
     return schema
 
 
-def _with_shapes(schema: Schema, given: list[str]) -> Schema:
-    """The schema with the shapes of --shape."""
+def _with_shapes(schema: Schema, given: list[str], slopes: list[str]) -> Schema:
+    """The schema with the shapes of --shape and the limits of --slope."""
+    from splinefm.encode.fields.shapes import SHAPES
+
     for text in given:
         name, _, shape = text.rpartition("=")
-        if shape not in ("increasing", "decreasing"):
-            raise ValueError(f"--shape {text}: write NAME=increasing or NAME=decreasing")
+        words = shape.split(",")
+        if not name or not set(words) <= set(SHAPES):
+            raise ValueError(f"--shape {text}: write NAME= and one of {', '.join(SHAPES)}, or two with a comma")
         try:
-            schema = schema.with_shapes({name: shape})
+            schema = schema.with_shapes({name: words[0] if len(words) == 1 else tuple(words)})
         except ValueError as error:
             raise ValueError(f"--shape {text}: {error}") from error
+    for text in slopes:
+        name, _, limits = text.rpartition("=")
+        try:
+            low, high = (float(limit) if limit.strip() else None for limit in limits.split(","))
+        except ValueError as error:
+            raise ValueError(
+                f"--slope {text}: write NAME=LOW,HIGH with two numbers, one of which may be empty"
+            ) from error
+        try:
+            schema = schema.with_shapes({}, {name: (low, high)})
+        except ValueError as error:
+            raise ValueError(f"--slope {text}: {error}") from error
     return schema
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from splinefm._wording import in_bytes, number, number_of
 from splinefm.cli import options as opt
@@ -17,16 +19,48 @@ from splinefm.cli.output import (
     study_line,
 )
 
+if TYPE_CHECKING:
+    from splinefm.inspect.certificates import Certificate
+
 LAST_EPOCHS, SHOWN_SETTINGS = 5, 5
 SAMPLE = ", but only some of them were learned from: the fit was interrupted"
 
 
-def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
+def info(
+    model: opt.ModelFile,
+    certify: Annotated[
+        bool,
+        typer.Option(
+            "--certify",
+            help="Also say, for every numerical field and those of ordered categories, whether the score rises or "
+            "falls along it whatever the other columns are, or where it does not. Reads all parameters.",
+        ),
+    ] = False,
+    as_json: opt.Json = False,
+) -> None:
     """Describe a model file."""
     from splinefm.store.description import describe_file
 
     description = describe_file(model)
-    return print_json(description) if as_json else print_info(description)
+    if not certify:
+        return print_json(description) if as_json else print_info(description)
+    from splinefm.store.model_file import load
+
+    found = load(model).certify()
+    if as_json:
+        return print_json({**description, "certificates": found.to_list()})
+    print_info(description)
+    print()
+    rows = [[each.field, _kept(each), str(each).removeprefix(f"{each.field}: ")] for each in found.values()]
+    rows += [[name, "", why] for name, why in found.skipped.items()]
+    return print_table(["field", "shape", "in every segment"], rows)
+
+
+def _kept(certificate: Certificate) -> str:
+    """Whether a field has the shape that it asks for."""
+    if certificate.shape is None:
+        return ""
+    return {True: "holds", False: "does not hold", None: "not decided"}[certificate.holds]
 
 
 def print_info(about: dict[str, Any]) -> None:
@@ -77,6 +111,10 @@ def _training(about: dict[str, Any]) -> str:
 
 
 def _content(field: dict[str, Any]) -> str:
+    return f"{_features(field)}{''.join(f', {name} {field[name]}' for name in ('shape', 'slope') if name in field)}"
+
+
+def _features(field: dict[str, Any]) -> str:
     if field["kind"] == "Numerical":
         special = f", {number_of(len(field['special']), 'special value')}" if field["special"] else ""
         return f"{field['transform']}, {field['basis']} of {field['functions']} functions{special}"

@@ -81,7 +81,7 @@ class DistributedFit:
         check_model_keeps(self.model, self.schema)
         training = self.training
         training.check_fields(self.schema.names)
-        shaped = [item.name for item in self.schema.numerical if item.shape is not None]
+        shaped = [item.name for item in self.schema.singles if item.required_shape is not None]
         if shaped:
             raise ValueError(
                 f"shapes are for one machine, and field {shaped[0]!r} has one; on several processes, leave it out"

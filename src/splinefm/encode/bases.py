@@ -173,6 +173,11 @@ class MultiResolution:
         return tuple(BSpline(segments, self.degree) for segments in self.segments)
 
     @property
+    def is_nested(self) -> bool:
+        """Whether the finest resolution can represent all others, because their segments divide its own."""
+        return all(max(self.segments) % segments == 0 for segments in self.segments)
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Weights per window."""
         return (self.degree + 1,) * len(self.segments)

@@ -287,31 +287,41 @@ class Schema:
         given.check_columns(self.columns, self.provenance)
         return Schema(self.fields, self.provenance, given)
 
-    def with_shapes(self, shapes: Mapping[str, str | None]) -> Schema:
-        """The schema with "increasing" or "decreasing" numerical fields, by name.
+    def with_shapes(
+        self, shapes: Mapping[str, Any], slopes: Mapping[str, tuple[float | None, float | None]] | None = None
+    ) -> Schema:
+        """The schema with shapes of numerical fields and ordered categories, and limits of slopes, by name.
 
         An inferred field that is not a spline, such as categories of a few numbers, becomes one.
 
         Examples
         --------
-        >>> Schema([Numerical("price"), Categorical("shop")]).with_shapes({"price": "decreasing"}).fields[0].shape
-        'decreasing'
+        >>> shapes = {"price": "decreasing", "age": ("increasing", "concave")}
+        >>> schema = Schema([Numerical("price"), Numerical("age")]).with_shapes(shapes, {"price": (-2, None)})
+        >>> schema["price"].shape, schema["price"].slope, schema["age"].shape
+        ('decreasing', (-2.0, inf), ('increasing', 'concave'))
         """
-        for name in shapes:
-            if name not in self.names:
-                raise ValueError(missing_column_message(name, list(self.names), "field", "the schema"))
-        fields = (
-            item if shapes.get(item.name) is None else self._with_shape(item, shapes[item.name]) for item in self.fields
-        )
+        given: dict[str, dict[str, Any]] = {}
+        for setting, values in (("shape", shapes), ("slope", slopes or {})):
+            for name, value in values.items():
+                if name not in self.names:
+                    raise ValueError(missing_column_message(name, list(self.names), "field", "the schema"))
+                if value is not None:
+                    given.setdefault(name, {})[setting] = value
+        fields = (self._with_shape(item, given[item.name]) if item.name in given else item for item in self.fields)
         return self.having(fields)
 
-    def _with_shape(self, item: AnyField, shape: Any) -> AnyField:
+    def _with_shape(self, item: AnyField, settings: dict[str, Any]) -> AnyField:
         spline = isinstance(item, Numerical) and isinstance(item.basis, BSpline | MultiResolution)
         if not spline and self.is_chosen(item.name) and not isinstance(item, Cross):
-            return Numerical(item.name, column=item.columns[0], shape=shape)
+            return Numerical(item.name, column=item.columns[0], **settings)
+        if isinstance(item, Categorical) and item.order is not None and settings.keys() == {"shape"}:
+            return replace(item, **settings)
         if not isinstance(item, Numerical):
-            raise ValueError(f"field {item.name!r} is not numerical, so that it cannot be {shape}")
-        return replace(item, shape=shape)
+            asked = " and ".join(f"{name}={value!r}" for name, value in settings.items())
+            ordered = "; give the order of its categories" if isinstance(item, Categorical) else ""
+            raise ValueError(f"field {item.name!r} is not numerical, so that it cannot have {asked}{ordered}")
+        return replace(item, **settings)
 
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read: text, also for numbers.
@@ -447,13 +457,19 @@ def check_shapes(schema: Schema) -> None:
         ...
     ValueError: field 'x' has shape='increasing', and 'x × c' reads its column too; leave out one of the two
     """
-    for item in schema.numerical:
+    for item in schema.singles:
         others = [other for other in schema.resolved if other.name != item.name and item.column in other.columns]
-        if item.shape is not None and others:
+        if item.required_shape is not None and others:
             raise ValueError(
-                f"field {item.name!r} has shape={item.shape!r}, and {others[0].name!r} reads its column too; "
+                f"field {item.name!r} has {_asked(item)}, and {others[0].name!r} reads its column too; "
                 "leave out one of the two"
             )
+
+
+def _asked(item: Single) -> str:
+    """The settings of a field that ask for a shape."""
+    settings = ((name, getattr(item, name, None)) for name in ("shape", "slope"))
+    return " and ".join(f"{name}={value!r}" for name, value in settings if value is not None)
 
 
 def check_interactions(schema: Schema) -> None:

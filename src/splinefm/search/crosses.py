@@ -25,8 +25,8 @@ def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
     """Return the fields that may become parts of crosses: with "auto", the fields that were inferred."""
     if not crosses or schema.crosses:
         return []
-    shaped = {item.name for item in schema.numerical if item.shape is not None}  # a cross could undo the shape
-    fields = (item for item in schema.singles if not item.holds_lists and item.name not in shaped)
+    # A cross could undo a shape.
+    fields = (item for item in schema.singles if not item.holds_lists and item.required_shape is None)
     return [item.name for item in fields if crosses != "auto" or schema.is_chosen(item.name)]
 
 

@@ -65,7 +65,10 @@ def _join(a: AnyField, b: AnyField) -> AnyField | None:
     levels, others = _levels(a), _levels(b)
     if levels is None or others is None or levels[0] != others[0]:
         return None
-    return replace(a, basis=MultiResolution(tuple(sorted({*levels[1], *others[1]})), levels[0]))
+    both = MultiResolution(tuple(sorted({*levels[1], *others[1]})), levels[0])
+    if a.slope is not None and not both.is_nested:
+        return None  # its limits are for the sum of all resolutions
+    return replace(a, basis=both)
 
 
 def _levels(item: Numerical) -> tuple[int, tuple[int, ...]] | None:

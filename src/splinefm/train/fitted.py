@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from splinefm.train.targets import Classes, Label, listed
 
 if TYPE_CHECKING:
     from splinefm.export.scorer import Indexed
-    from splinefm.inspect.certificates import Certificate
+    from splinefm.inspect.certificates import Certificate, Certificates
     from splinefm.inspect.curves import Bars, Curve, Surface
     from splinefm.serve.scorer import Scorer
 
@@ -252,8 +252,14 @@ class Fitted:
 
         return segment(self, values, along, rest=rest, background=background, watch=watch)
 
-    def certify(self, field: str) -> Certificate:
-        """Find out whether the score rises or falls along a numerical field for every combination of the others.
+    @overload
+    def certify(self, field: str) -> Certificate: ...
+
+    @overload
+    def certify(self) -> Certificates: ...
+
+    def certify(self, field: str | None = None) -> Certificate | Certificates:
+        """Find out whether the score rises or falls along a field for every combination of the others.
 
         The answer covers combinations that no row has, and missing and unseen values. It is exact for models of pairs
         without crosses of the field: then the steepest slopes are attained by the segments that are reported. Crosses
@@ -262,8 +268,9 @@ class Fitted:
 
         Parameters
         ----------
-        field : str
-            Name of a numerical field whose basis is a spline or a polynomial.
+        field : str, optional
+            Name of a numerical field whose basis is a spline, a polynomial or bins, or of ordered categories; without
+            it, all of them.
 
         Examples
         --------
@@ -278,9 +285,9 @@ class Fitted:
         >>> print(certificate)
         x: the score never falls along it, whatever the other columns are
         """
-        from splinefm.inspect.certificates import certify
+        from splinefm.inspect.certificates import certify, certify_all
 
-        return certify(self, field)
+        return certify_all(self) if field is None else certify(self, field)
 
     def scorer(self) -> Scorer:
         """Return a function that scores single rows, given as dicts, in microseconds.

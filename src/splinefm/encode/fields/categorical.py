@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from splinefm._arrays import Array, FloatArray, IndexArray, Int32Array
 from splinefm._checks import check_choice, check_count
-from splinefm._wording import as_field, number_of
+from splinefm._wording import as_field, for_reader, number_of
 from splinefm.encode.fields.contract import OneColumn, Token, TokenKind
+from splinefm.encode.fields.shapes import DIRECTIONS, Shape, describe_shape, make_shape
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
@@ -312,6 +313,12 @@ class Categorical(CategoryField):
         different category.
     column : str, optional
         The column of the table; the name by default. Several fields may read one column.
+    order : sequence of str, optional
+        All categories from the lowest to the highest, instead of a vocabulary. Other categories are unseen, also after
+        updates.
+    shape : {"increasing", "decreasing"}, optional
+        The score never falls (or never rises) from a category to the next of the order, whatever the values of the
+        other columns are. Missing and unseen values are not part of the order.
 
     Examples
     --------
@@ -331,10 +338,43 @@ class Categorical(CategoryField):
     vocabulary: Vocabulary | None = None
     values: Values | None = None
     column: str = ""
+    order: tuple[str, ...] | None = None
+    shape: Literal["increasing", "decreasing"] | None = None
 
     def __post_init__(self) -> None:
         check_choice("reduction", self.reduction, ("sum", "identity"))
+        if self.order is not None:
+            object.__setattr__(self, "order", check_order(self.order, self.name))
         self._check_categories()
+        if self.order is not None:
+            self._follow_order(self.order)
+        if self.shape is not None:
+            check_choice("shape", self.shape, tuple(DIRECTIONS))
+            if self.order is None:
+                raise ValueError(
+                    f"field {self.name!r}: shape={self.shape!r} needs the order of the categories; give "
+                    + for_reader('order=["low", "middle", "high"]', 'order = ["low", "middle", "high"]')
+                )
+
+    def _follow_order(self, order: tuple[str, ...]) -> None:
+        """Make the order the vocabulary."""
+        if self.vocabulary is None:
+            object.__setattr__(self, "vocabulary", _as_vocabulary(order, self.name))
+        elif tuple(self.vocabulary.names.to_pylist()) != order:
+            raise ValueError(f"field {self.name!r}: order is the vocabulary; leave out one of the two")
+
+    @property
+    def required_shape(self) -> Shape | None:
+        """What has to hold from each category to the next; None if nothing has to."""
+        return make_shape(self.shape)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that `splinefm info` shows."""
+        return {**super().describe(), **describe_shape(self.shape)}
+
+    def extend(self, statistics: CategoryStatistics) -> Self:
+        """The field with the frequent new categories added; as it is if it has an order, where they have no place."""
+        return self if self.order is not None else super().extend(statistics)
 
     @property
     def layout(self) -> FieldLayout:
@@ -426,6 +466,17 @@ def _values_of(vocabulary: Vocabulary) -> Values:
     """What given names spell: text, unless they are all as this package spells them."""
     values = find_values(vocabulary.names)
     return values if canonical(vocabulary.names, values).equals(vocabulary.names) else "text"
+
+
+def check_order(order: Any, field_name: str) -> tuple[str, ...]:
+    """Two and more categories from the lowest to the highest, as text."""
+    names = () if isinstance(order, str) or not isinstance(order, Iterable) else tuple(str(name) for name in order)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(
+            f"order of field {field_name!r} takes two or more different categories, from the lowest to the highest, "
+            f"got {order!r}"
+        )
+    return names
 
 
 def _as_vocabulary(names: Vocabulary | Iterable[str] | None, field_name: str) -> Vocabulary | None:

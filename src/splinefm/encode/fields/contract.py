@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from splinefm._arrays import Array, FloatArray, Int32Array
 from splinefm.encode.bases import Basis
+from splinefm.encode.fields.shapes import Shape
 from splinefm.encode.slots import FieldLayout, expand_windows
 
 
@@ -150,6 +151,10 @@ class Field(Protocol):
         """The features in blocks that share penalties; `order` is the order of the differences that are penalized."""
 
     @property
+    def required_shape(self) -> Shape | None:
+        """What has to hold for the score along the field in every segment; None if nothing has to."""
+
+    @property
     def part_names(self) -> tuple[str, ...]:
         """Names of other fields of the schema that it is made of: parts of a cross."""
 
@@ -191,6 +196,11 @@ class OneColumn(ABC):
     def hashes_unseen(self) -> bool:
         """Whether unseen categories have features that a hash chooses."""
         return False
+
+    @property
+    def required_shape(self) -> Shape | None:
+        """What has to hold for the score along the field: nothing, if the field does not say so."""
+        return None
 
     name: str
     column: str

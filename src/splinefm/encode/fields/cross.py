@@ -355,6 +355,10 @@ class Cross:
     # Before the fit
 
     @property
+    def required_shape(self) -> None:
+        """Crosses have no shape, and those with parts that have one are refused."""
+
+    @property
     def part_names(self) -> tuple[str, ...]:
         """Names of the parts that are given by name."""
         return tuple(part for part in self.parts if isinstance(part, str))

@@ -30,6 +30,7 @@ from splinefm.encode.bases import (
     write_windows,
 )
 from splinefm.encode.fields.contract import OneColumn, PenaltyBlock, Token, TokenKind
+from splinefm.encode.fields.shapes import Shape, check_shape, check_slope, describe_shape, make_shape
 from splinefm.encode.slots import FieldLayout, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import (
@@ -187,9 +188,13 @@ class Numerical(OneColumn):
         The time zone that times with a zone are converted to, such as "Europe/Paris"; UTC by default.
     column : str, optional
         The column of the table; the name by default. Several fields may read one column.
-    shape : {"increasing", "decreasing"}, optional
-        The score never falls (or never rises) along the column, whatever the values of the other columns are:
-        `Fitted.certify` proves it of the fitted model. The basis must be a spline; crosses cannot contain the column.
+    shape : {"increasing", "decreasing", "convex", "concave"}, or a direction and a curvature, optional
+        The score never falls (or never rises, or its slope does not) along the column, whatever the values of the other
+        columns are: `Fitted.certify` proves it of the fitted model. The basis must be a spline; crosses cannot contain
+        the column. Convex and concave curves need a linear transform, which "auto" then is.
+    slope : pair of float or None, optional
+        The lowest and the highest slope, in score per unit of the column; None where there is no limit. It needs a
+        linear transform too. Beyond the ends of the transform the slope is 0, where values are clipped.
 
     Examples
     --------
@@ -215,7 +220,8 @@ class Numerical(OneColumn):
     format: str | None = None
     zone: str | None = None
     column: str = ""
-    shape: Literal["increasing", "decreasing"] | None = None
+    shape: str | tuple[str, ...] | None = None
+    slope: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
@@ -236,16 +242,39 @@ class Numerical(OneColumn):
                 + for_reader("transform=sf.MinMax(low=0, high=24)", 'transform = {kind = "MinMax", low = 0, high = 24}')
             )
 
-        if self.shape is not None:
-            self._check_shape()
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        object.__setattr__(self, "slope", check_slope(self.slope))
+        if self.required_shape is not None:
+            self._check_shape(self.required_shape)
 
-    def _check_shape(self) -> None:
-        check_choice("shape", self.shape, ("increasing", "decreasing"))
-        spline = isinstance(self.basis, BSpline | MultiResolution) and not getattr(self.basis, "periodic", False)
+    @property
+    def required_shape(self) -> Shape | None:
+        """What has to hold for all curves along the field; None if nothing has to."""
+        return make_shape(self.shape, self.slope)
+
+    def _check_shape(self, shape: Shape) -> None:
+        words = " and ".join(
+            f"{name}={value!r}" for name, value in (("shape", self.shape), ("slope", self.slope)) if value is not None
+        )
+        basis: Any = self.basis
+        spline = isinstance(basis, BSpline | MultiResolution) and not getattr(basis, "periodic", False)
         if not spline or self.reduction != "sum":
             raise ValueError(
-                f"field {self.name!r}: shape={self.shape!r} needs a spline that is not periodic, with the sum of its "
+                f"field {self.name!r}: {words} needs a spline that is not periodic, with the sum of its "
                 f"vectors; got {self.basis!r} with reduction={self.reduction!r}"
+            )
+        if basis.degree < 1 and not (shape.is_monotone and isinstance(basis, BSpline)):
+            raise ValueError(f"field {self.name!r}: {words} needs a spline of degree 1 or more, got {self.basis!r}")
+        if shape.is_monotone:
+            return
+        if shape.has_limits and isinstance(self.basis, MultiResolution) and not self.basis.is_nested:
+            raise ValueError(
+                f"field {self.name!r}: {words} needs resolutions that divide the finest one, got {self.basis!r}"
+            )
+        if self.transform != "auto" and not isinstance(self.transform, MinMax):
+            raise ValueError(
+                f"field {self.name!r}: {words} holds in units of the column, which needs a linear transform: leave it "
+                f'"auto", or give sf.MinMax(); got {type(self.transform).__name__}'
             )
 
     def _check_dates(self) -> None:
@@ -257,6 +286,19 @@ class Numerical(OneColumn):
             raise ValueError(
                 f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"'
             )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the transform is linear between its ends, so that u is the column in other units."""
+        return isinstance(self.transform, MinMax)
+
+    @property
+    def units_per_u(self) -> float:
+        """Units of the column between u = 0 and u = 1; 1 where the transform is not linear."""
+        if not self.is_linear:
+            return 1.0
+        first, last = np.asarray(self.fitted_transform.inverse(np.array([0.0, 1.0]))).tolist()
+        return float(last - first)
 
     @property
     def n_tokens(self) -> int:
@@ -275,6 +317,7 @@ class Numerical(OneColumn):
             "basis": type(self.basis).__name__,
             "functions": sum(self.basis.sizes),
             "special": list(self.special),
+            **describe_shape(self.shape, self.slope),
         }
 
     @property
@@ -308,7 +351,11 @@ class Numerical(OneColumn):
                 f"{statistics.stray_words()}; leave it out of the schema"
             )
         x, weight = statistics.points()
-        if self.transform == "auto":
+        shape = self.required_shape
+        if self.transform == "auto" and shape is not None and not shape.is_monotone:
+            transform: Transform = MinMax().fit(x, weight)
+            why = "linear, for a shape in units of the column"
+        elif self.transform == "auto":
             edges = getattr(self.basis, "edges", None)
             transform, why = _over_edges(edges) if edges is not None else choose_transform(x, weight)
         else:
