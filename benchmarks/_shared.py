@@ -29,6 +29,7 @@ PACKAGES = (
     "onnxruntime",
     "onnxmltools",
     "granian",
+    "xgboost-cpu",
     "catboost",
     "interpret-core",
     "pylibffm",
