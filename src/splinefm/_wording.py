@@ -1,4 +1,4 @@
-"""Text for people: sizes, text that is safe to print, and advice for library or command-line users."""
+"""Text for people and programs: sizes, text that is safe to print, advice by reader, and values for JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # C0 and C1 controls, line separators, and marks that change the direction of the text around them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -173,3 +174,22 @@ def number(value: float | None, style: str = ".5g") -> str:
     text = f"{value:{style}}"
     sign = "+" if style.startswith("+") else ""
     return f"{float(text):{sign}.0f}" if "e" in text and 1.0 <= abs(value) < _EXPONENT else text
+
+
+def as_json(value: Any) -> Any:
+    """Dicts, lists, text and numbers for JSON: None in place of NaN and infinities, text in place of other objects.
+
+    Examples
+    --------
+    >>> as_json({"loss": float("nan"), "file": ("model.sfm", 3)})
+    {'loss': None, 'file': ['model.sfm', 3]}
+    """
+    if isinstance(value, dict):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if hasattr(value, "item"):  # a number of NumPy
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from splinefm._wording import number, visible
+from splinefm._wording import as_json, number, visible
 
 
 def print_json(value: object) -> None:
     """Print one JSON object; NaN and infinity become null."""
-    print(json.dumps(_plain(value), allow_nan=False), flush=True)  # a program may wait for it, while a server goes on
+    print(json.dumps(as_json(value), allow_nan=False), flush=True)  # a program may wait for it, while a server goes on
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
@@ -131,13 +130,3 @@ def penalty_text(value: Any) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from splinefm._arrays import Array, IndexArray
 from splinefm._checks import check_count, check_fitted
+from splinefm._wording import as_json
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.schema import Sources
 from splinefm.encode.slots import Slots
@@ -249,7 +249,7 @@ class Payload:
     @staticmethod
     def of(data: dict[str, Any], buffers: Buffers) -> Payload:
         """Values and the arrays that they name; None for numbers that JSON does not have."""
-        return Payload(_finite(data), buffers.arrays)
+        return Payload(as_json(data), buffers.arrays)
 
     def to_json(self) -> str:
         """Return both as one JSON text, which `decodePayload` of the page reads; it has no `<`, as HTML wants it."""
@@ -361,14 +361,3 @@ def _decoded(table: pa.Table) -> pa.Table:
 def _features(fitted: Fitted, kept: list[KeptFeatures]) -> IndexArray:
     firsts = fitted.encoder.layout.feature_ptr[:-1]
     return np.concatenate([first + part.features for first, part in zip(firsts, kept, strict=True)])
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
