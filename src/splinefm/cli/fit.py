@@ -173,6 +173,10 @@ class TrainingOptions:
                 raise typer.BadParameter(f"belongs to the {loss} loss; add --loss {loss}", param_hint=f"--{name}")
         return None
 
+    def complete(self, schema: Schema) -> Schema:
+        """The schema with what options ask of its columns."""
+        return schema
+
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name, None)) is not None}
 
@@ -211,6 +215,11 @@ class FitOptions(TrainingOptions):
         "Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
         "--average/--no-average",
     )
+
+    def complete(self, schema: Schema) -> Schema:
+        """The schema with the crosses, the shapes and the constraints on interactions that are given."""
+        schema = _with_shapes(_with_crosses(schema, self.cross or []), self.shape or [], self.slope or [])
+        return _with_interactions(schema, self.interactions or [])
 
 
 @opt.with_option_groups
@@ -351,14 +360,10 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     from splinefm.train.progress import make_progress
 
     target, weight, ignored = options.target, options.weight, options.ignore or []
-    crosses = options.cross or [] if isinstance(options, FitOptions) else []
-    asked = (options.shape or [], options.slope or []) if isinstance(options, FitOptions) else ([], [])
-    interactions = options.interactions or [] if isinstance(options, FitOptions) else []
     if weight == target:
         raise ValueError(f"--weight {weight!r}: this is the target; name a column of weights, or leave it out")
     if options.schema is not None:
-        given = without(Schema.load(options.schema), ignored, target)
-        return _with_interactions(_with_shapes(_with_crosses(given, crosses), *asked), interactions)
+        return options.complete(without(Schema.load(options.schema), ignored, target))
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
@@ -367,7 +372,7 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):
         say(line)
-    return _with_interactions(_with_shapes(_with_crosses(schema, crosses), *asked), interactions)
+    return options.complete(schema)
 
 
 def questions(schema: Schema) -> list[str]:
