@@ -71,7 +71,6 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "/v2/health/live"): _LIVE,
     ("GET", "/v2/health/ready"): _READY,
 }
-_PATHS = {path for _, path in ENDPOINTS}
 
 
 def find(method: str, path: str) -> Endpoint:
