@@ -6,7 +6,11 @@ whose vectors are drawn for every category, so that the lowest possible log-loss
 model with the default settings, and an FwFM (k = 8) for one epoch. A day of 1,000,000 later rows, of which some have
 other rare categories, judges both.
 
-    python benchmarks/disk.py [--quick] [--json] [--save] [--folder DIR]
+With `--parts`, the run measures what an epoch of the FwFM over rows on the disk is made of instead: reading and
+decoding Parquet, encoding, and steps, one after the other. `cpu` is processor time in seconds per million rows and
+epoch. In a fit, the next chunk is read and encoded while the current one is trained on.
+
+    python benchmarks/disk.py [--quick] [--json] [--save] [--folder DIR] [--parts] [--rows N]
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _shared import N_CATEGORICAL, N_NUMERICAL, finish, hex_names, make_parser, peak_bytes, say
+from _shared import N_CATEGORICAL, N_NUMERICAL, finish, hex_names, make_parser, peak_bytes, say, show_figures
 
 ROWS, QUICK_ROWS, ROWS_PER_FILE, BLOCK = 10_000_000, 1_000_000, 1_000_000, 50_000
 K, SHARE_OF_PAIRS, NEW_TAIL = 4, 0.15, 0.1
@@ -115,6 +121,80 @@ def fit(past: str, later: str, small: bool, quick: bool) -> dict[str, float]:
     return figures | {"later_logloss": sf.metrics.logloss(y, p), "later_auc": sf.metrics.auc(y, p)}
 
 
+class Stopwatch:
+    """Processor time and time of calls, or of the items of generators."""
+
+    def __init__(self) -> None:
+        self.cpu = self.seconds = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Add the time until the end of a block."""
+        cpu, begin = time.process_time(), time.perf_counter()
+        yield
+        self.cpu, self.seconds = self.cpu + time.process_time() - cpu, self.seconds + time.perf_counter() - begin
+
+    def calls(self, function: Any) -> Any:
+        """A function whose calls take part."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with self.running():
+                return function(*arguments, **options)
+
+        return timed
+
+    def items(self, function: Any) -> Any:
+        """A function whose generators take part."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            items = iter(function(*arguments, **options))
+            while True:
+                with self.running():
+                    item = next(items, None)
+                if item is None:
+                    return
+                yield item
+
+        return timed
+
+
+def fit_parts(past: str, rows: int) -> dict[str, Any]:
+    """Fit in this process, without threads that prepare the next chunk; figures of an epoch by part."""
+    import splinefm as sf
+    from splinefm.encode.encoder import Encoder
+    from splinefm.encode.tables.table import Table
+    from splinefm.model.cpu import CpuEngine
+    from splinefm.train import chunks
+
+    read, encode, step = Stopwatch(), Stopwatch(), Stopwatch()
+    changes: list[tuple[Any, str, Any]] = [
+        (chunks, "MEMORY_BYTES", 0),  # or the rows would stay in memory
+        (chunks, "prefetch", iter),
+        (Table, "shuffled", read.items(Table.shuffled)),
+        (Encoder, "encode_batch", encode.calls(Encoder.encode_batch)),
+        (CpuEngine, "steps", step.calls(CpuEngine.steps)),
+    ]
+    for where, name, value in changes:
+        setattr(where, name, value)
+    training = sf.Training(epochs=2, validation=0)
+    fitted = sf.fit_model(past, "click", model=sf.FwFM(k=8), training=training, crosses=None, effort="fast")
+    million = rows * len(fitted.history) / 1e6
+    parts = {"read and decode": read, "encode": encode, "steps": step}
+    total = sum(part.cpu for part in parts.values())
+    return {
+        name: {"cpu": part.cpu / million, "seconds": part.seconds / million, "share_of_cpu": part.cpu / total}
+        for name, part in parts.items()
+    }
+
+
+def measure_parts(rows: int, parent: str | None) -> dict[str, Any]:
+    """Write, fit once, delete."""
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        past, _, _ = write_days(Path(folder), rows // ROWS_PER_FILE)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return {"figures": pool.apply(fit_parts, (os.fspath(past), rows)), "ratios": {}}
+
+
 def measure(rows: int, parent: str | None) -> dict[str, Any]:
     """Write, fit twice, delete."""
     quick = rows == QUICK_ROWS
@@ -140,8 +220,14 @@ def main() -> None:
     """Measure, print and save."""
     parser = make_parser(__doc__, f"{QUICK_ROWS:,} rows, one epoch")
     parser.add_argument("--folder", help="where to write the data; by default the folder for temporary files")
+    parser.add_argument("--parts", action="store_true", help="measure the parts of an epoch instead")
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"a multiple of {ROWS_PER_FILE:,}")
     options = parser.parse_args()
-    finish(__file__, measure(QUICK_ROWS if options.quick else ROWS, options.folder), options)
+    rows = QUICK_ROWS if options.quick else options.rows
+    if options.parts:
+        show_figures(measure_parts(rows, options.folder))
+    else:
+        finish(__file__, measure(rows, options.folder), options)
 
 
 if __name__ == "__main__":
