@@ -176,8 +176,7 @@ def fit_parts(past: str, rows: int) -> dict[str, Any]:
     ]
     for where, name, value in changes:
         setattr(where, name, value)
-    training = sf.Training(epochs=2, validation=0)
-    fitted = sf.fit_model(past, "click", model=sf.FwFM(k=8), training=training, crosses=None, effort="fast")
+    fitted = sf.fit_model(past, "click", model=sf.FwFM(k=8), training=sf.Training(epochs=2))
     million = rows * len(fitted.history) / 1e6
     parts = {"read and decode": read, "encode": encode, "steps": step}
     total = sum(part.cpu for part in parts.values())

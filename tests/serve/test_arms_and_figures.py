@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from logging.config import dictConfig
 from pathlib import Path
 from xml.etree import ElementTree
@@ -279,6 +280,14 @@ class TestOnlineFigure:
         assert "-20.00%" in text and "all" in text and " to " in text
         assert "page.html" in run("ab", "report", "log", "--out", "page.html").stdout
         assert "-0.2" in (tmp_path / "page.html").read_text()
+        now = datetime.now(UTC)
+        for since, rows in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
+            for text in (
+                since.strftime("%Y-%m-%dT%H:%M:%S"),
+                since.astimezone(timezone(timedelta(hours=5))).isoformat(),
+            ):
+                arms = json.loads(run("ab", "report", "log", "--start", text, "--json").stdout)["arms"]
+                assert (arms[-1]["rows"] if arms else 0) == rows
         assert "no folder" in run("ab", "report", "log", "--out", "none/page.html", code=1).stderr
         found = json.loads(run("ab", "report", "log", "--json").stdout)["arms"][-1]
         assert (found["rows"], found["predicted"], found["measured"]) == (2, 0.4, 0.5)

@@ -56,7 +56,7 @@ class TestRank:
         [
             ({"context": {"recency": 1.0}}, "'price'"),
             ({"context": CONTEXT | {"country": "US"}}, "unknown column 'country'"),
-            ({"context": CONTEXT, "k": 0}, "k must be"),
+            ({"context": CONTEXT, "k": 0}, ">= 1 - at `$.k`"),
             ({"context": CONTEXT | {"recency": "soon"}}, "'soon'"),
             ({"context": CONTEXT | {"recency": 10**400}}, "'recency' holds integers of more than 64 bits"),
             ({"context": CONTEXT, "allowed": ["x"]}, "allowed"),
@@ -186,7 +186,16 @@ class TestFeedback:
         assert (answer.status, answer.json["accepted"], answer.json["unknown"]) == (202, 4, 3)
         server.eventually(lambda: server.metric("splinefm_feedback_unknown_total") == before + 3)
 
-    @pytest.mark.parametrize("item", [{}, {"id": "a"}, {"id": "", "outcome": 1}, {"id": "a", "outcome": 1, "row": -1}])
+    @pytest.mark.parametrize(
+        "item",
+        [
+            {},
+            {"id": "a"},
+            {"id": "", "outcome": 1},
+            {"id": "a" * 65, "outcome": 1},
+            {"id": "a", "outcome": 1, "row": -1},
+        ],
+    )
     def test_outcomes_that_cannot_be_logged(self, server, item):
         assert server.ask("POST", "/v1/feedback", {"outcomes": [item]}).status == 422
         assert server.ask("POST", "/v1/feedback", {"outcomes": []}).status == 422

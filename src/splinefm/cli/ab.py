@@ -62,7 +62,7 @@ def report(
     from splinefm.serve.ab import ab_report, as_rows
     from splinefm.serve.ab_page import ab_page
 
-    began = None if start is None else datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()
+    began = None if start is None else _seconds(start)
     if out is not None:
         check_writable(out)
     found = ab_report(log, no_outcome=no_outcome, confidence=confidence, start=began)
@@ -90,6 +90,12 @@ def report(
         print(f"{found.unmatched:,} outcomes are of no prediction in this log")
     if out is not None:
         print(f"page: {out}; open it in a browser")
+
+
+def _seconds(text: str) -> float:
+    """Seconds since 1970 of a time, which is in UTC unless it names another zone."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
@@ -335,20 +335,9 @@ def _deviation(residuals: FloatArray) -> float:
 
 def as_rows(figures: Iterable[ArmFigures]) -> list[dict[str, Any]]:
     """The figures as plain values, for JSON."""
-    return [
-        {
-            "arm": item.arm,
-            "shadow": item.shadow,
-            "hour": item.hour,
-            "rows": item.rows,
-            "outcomes": item.outcomes,
-            "predicted": item.predicted,
-            "measured": item.measured.value,
-            "measured_low": item.measured.low,
-            "measured_high": item.measured.high,
-            "ratio": item.ratio.value,
-            "ratio_low": item.ratio.low,
-            "ratio_high": item.ratio.high,
-        }
-        for item in figures
-    ]
+    rows = [asdict(item) for item in figures]
+    for row in rows:
+        for name in ("measured", "ratio"):
+            interval = row.pop(name)
+            row |= {name: interval["value"], f"{name}_low": interval["low"], f"{name}_high": interval["high"]}
+    return rows

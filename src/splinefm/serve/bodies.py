@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from splinefm._core import JsonColumns
 
 Row = dict[str, Any]
+MAX_ITEMS = 10_000
+"""Items of a ranking."""
 
 
 class ScoreBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,8 +34,8 @@ class RankBody(msgspec.Struct, forbid_unknown_fields=True):
     """A context, or several, and which items may be found."""
 
     context: Row | None = None
-    contexts: list[Row] | None = None
-    k: int = 10
+    contexts: Annotated[list[Row], Meta(min_length=1)] | None = None
+    k: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = 10
     allowed: list[int | str] | None = None
     excluded: list[int | str] | None = None
     group: str | list[str] | None = None
@@ -41,15 +44,15 @@ class RankBody(msgspec.Struct, forbid_unknown_fields=True):
 class FeedbackItem(msgspec.Struct, forbid_unknown_fields=True):
     """What came of a row of an answer."""
 
-    id: str
+    id: Annotated[str, Meta(min_length=1, max_length=64)]
     outcome: float
-    row: int = 0
+    row: Annotated[int, Meta(ge=0)] = 0
 
 
 class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True):
     """What came of the rows of answers."""
 
-    outcomes: list[FeedbackItem]
+    outcomes: Annotated[list[FeedbackItem], Meta(min_length=1, max_length=10_000)]
 
 
 class ReloadBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -122,6 +125,11 @@ _ANY = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
 # What decoding can raise for text that is not JSON or not UTF-8, JSON of another shape, and brackets that are too deep.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def schema_of(bodies: Sequence[type]) -> dict[str, Any]:
+    """JSON schemas of bodies by name, as OpenAPI refers to them."""
+    return msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")[1]
 
 
 class UnreadableBody(ValueError):

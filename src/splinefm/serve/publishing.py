@@ -297,14 +297,15 @@ class Publisher:
         change = json.loads(path.read_bytes())
         path.unlink()
         try:
-            answer = self._make(change)
+            answer = self.make(change)
         except ChangeRefused as error:
             answer = {"error": str(error)}
         with self._changing:
             answers = {**self.manifest.answers, path.name: answer}
             self._publish(answers=dict(list(answers.items())[-_MAX_ANSWERS:]))
 
-    def _make(self, change: Mapping[str, Any]) -> dict[str, Any]:
+    def make(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a change of weights, items or files; returns when all processes have switched."""
         if "weights" in change:
             return self.set_weights(change["weights"])
         if "items" in change:

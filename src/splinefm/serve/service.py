@@ -349,8 +349,6 @@ class ScoringService:
         """
         if arm is not None and arm not in self.manifest.arms:
             raise NotServed(f"no arm {arm!r:.80}; the arms are {', '.join(map(repr, self.manifest.arms))}")
-        if self._publisher is not None:
-            return self._publisher.reload(arm)
         return self._ask({"reload": arm})
 
     def set_weights(self, weights: Mapping[str, float]) -> dict[str, Any]:
@@ -361,8 +359,6 @@ class ScoringService:
         weights : dict of str to float
             New weights; arms that are not named keep theirs.
         """
-        if self._publisher is not None:
-            return self._publisher.set_weights(dict(weights))
         return self._ask({"weights": dict(weights)})
 
     def change_items(
@@ -399,10 +395,7 @@ class ScoringService:
         """
         arm = self.arm_of_items(arm)
         added, updated = ([{"group": None, **item} for item in items] for items in (add, update))
-        changes = {"add": added, "update": updated, "remove": list(remove)}
-        if self._publisher is not None:
-            return self._publisher.change_items(arm, changes)
-        return self._ask({"items": changes, "arm": arm})
+        return self._ask({"items": {"add": added, "update": updated, "remove": list(remove)}, "arm": arm})
 
     def arm_of_items(self, arm: str | None) -> str:
         """The arm whose items are changed: the given one, or the only one with an index."""
@@ -418,6 +411,8 @@ class ScoringService:
 
     def _ask(self, change: Mapping[str, Any]) -> dict[str, Any]:
         """Have the process that publishes make a change."""
+        if self._publisher is not None:
+            return self._publisher.make(change)
         name = self._follower.request_change(change)
         while name not in self.manifest.answers:
             if self._stopped.is_set() or not self.has_publisher:

@@ -18,7 +18,6 @@ from splinefm.serve.rows import NotServed
 from splinefm.serve.service import ScoringService
 from splinefm.train.losses import Loss
 
-_MAX_OUTCOMES = 10_000
 _RESTART = 5.0  # seconds in which a server that was killed may be back
 
 
@@ -131,11 +130,6 @@ def feedback(service: ScoringService, request: Request) -> Pending:
     if log is None:
         raise NotServed("outcomes are not logged; start the server with --log FOLDER")
     outcomes = from_json(request.body, FeedbackBody).outcomes
-    if not 1 <= len(outcomes) <= _MAX_OUTCOMES:
-        raise Problem(422, f"outcomes must be a list of 1 to {_MAX_OUTCOMES:,}, got {len(outcomes):,}")
-    for i, item in enumerate(outcomes):
-        if not (item.row >= 0 and math.isfinite(item.outcome) and 0 < len(item.id) <= 64):
-            raise _faulty_outcome(i, "an outcome has the id of an answer, a row counted from 0, and a finite number")
     _refuse_impossible([item.outcome for item in outcomes], [model.fitted.loss for model in service.serving.shown])
     try:
         for item in outcomes:

@@ -6,59 +6,48 @@ import json
 import sys
 from typing import Any
 
+from splinefm.serve.bodies import (
+    BODIES,
+    ExplainBody,
+    FeedbackBody,
+    InferBody,
+    ItemsBody,
+    RankBody,
+    ReloadBody,
+    ScoreBody,
+    WeightsBody,
+    schema_of,
+)
 from splinefm.serve.endpoints.inference import SPLIT, datatype_of
 from splinefm.serve.messages import Request, Response, json_response
 from splinefm.serve.models import LoadedModel, example_row
 from splinefm.serve.service import ScoringService
+from splinefm.serve.serving import Serving
 
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong, and what to do."},
-        "id": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "row": {"type": ["integer", "null"]},
-                    "column": {"type": ["string", "null"]},
-                    "detail": {"type": "string"},
-                },
-            },
-        },
-    },
-}
+_ANY = {"type": "object"}
 _NUMBERS = {"type": "array", "items": {"type": ["number", "array"]}}
+_STRINGS = {"type": "array", "items": {"type": "string"}}
 _SCORED = {
     "type": "object",
     "required": ["id", "versions", "scores", "predictions"],
     "properties": {
         "id": {"type": "string", "description": "Names the request in /v1/feedback and in the logs."},
         "versions": {"type": "object", "description": "The version of each arm that took part."},
-        "arms": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "The arm of each row, if there are several.",
-        },
-        "classes": {"type": "array", "items": {"type": "string"}, "description": "Of a model with more than two."},
+        "arms": _STRINGS | {"description": "The arm of each row, if there are several."},
+        "classes": _STRINGS | {"description": "Of a model with more than two."},
         "scores": _NUMBERS,
         "predictions": _NUMBERS,
     },
 }
-_ANY = {"type": "object"}
-_OUTCOME = {
+_FAULT = {"row": {"type": ["integer", "null"]}, "column": {"type": ["string", "null"]}, "detail": {"type": "string"}}
+_PROBLEM = {
     "type": "object",
-    "required": ["id", "outcome"],
-    "additionalProperties": False,
+    "required": ["type", "title", "status", "detail"],
     "properties": {
-        "id": {"type": "string", "minLength": 1, "maxLength": 64},
-        "row": {"type": "integer", "minimum": 0},
-        "outcome": {"type": "number"},
+        **{name: {"type": "string"} for name in ("type", "title", "id")},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What is wrong, and what to do."},
+        "errors": {"type": "array", "items": {"type": "object", "properties": _FAULT}},
     },
 }
 _STATUSES = {
@@ -68,6 +57,14 @@ _STATUSES = {
     "415": "The type of the body is not known.",
     "422": "Rows or parameters cannot be used; `errors` names row and column.",
     "503": "The server is busy; Retry-After says when to come back.",
+}
+_PROBLEMS = {
+    number: {"description": text, "content": {"application/problem+json": {"schema": _PROBLEM}}}
+    for number, text in _STATUSES.items()
+}
+_CLASS = {
+    "type": "string",
+    "description": "The class whose score is asked for: needed if the model has more than two, otherwise left out.",
 }
 
 
@@ -79,160 +76,116 @@ def describe(service: ScoringService, request: Request) -> Response:
 def description(service: ScoringService) -> dict[str, Any]:
     """OpenAPI 3.1 of what this server serves."""
     serving = service.serving
-    row = dict.fromkeys(serving.names.needed)
-    for model in serving.shown:
-        row |= example_row(model.fitted)
-    if serving.key is not None:
-        row.setdefault(serving.key, "user-7")
-        row[serving.key] = "user-7" if row[serving.key] is None else row[serving.key]
-    row_schema = {
-        "type": "object",
-        "required": list(serving.names.needed),
-        "properties": {name: {} for name in serving.names.needed},
+    model, row, arm = serving.shown[0], _example(serving), _parameter("arm")
+    class_name = {} if model.n_outputs == 1 else {"class": str((model.fitted.classes or ())[0])}
+    columns = {"columns": {name: [value] for name, value in row.items()}}
+    outcome = {"id": "a1b2c3-1", "row": 0, "outcome": 1.0}
+    gets = {
+        "/v1/models": "Arms, versions, checksums, columns",
+        "/v1/arms": "Weights of the arms",
+        "/healthz": "The process answers",
+        "/readyz": "Whether to send traffic",
+        "/v2": "The server, in the Open Inference Protocol",
+        "/v2/health/live": "The process answers",
+        "/v2/health/ready": "Whether to send traffic",
+        f"/v2/models/{SPLIT}": "Inputs and outputs; also for the name of an arm",
+        f"/v2/models/{SPLIT}/ready": "Whether the model is loaded",
     }
-    rows = {"type": "array", "items": row_schema, "minItems": 1, "maxItems": service.settings.limits.rows}
-    columns = {"type": "object", "additionalProperties": {"type": "array"}}
-    arm = {"name": "arm", "in": "query", "required": False, "schema": {"type": "string"}}
-    score_body = _object({"rows": rows, "columns": columns})
-    tensors = _tensors(serving.shown[0], row)
-    paths: dict[str, Any] = {
-        "/v1/score": {
-            "post": _operation(
-                "Score rows",
-                {"rows": [row]},
-                score_body,
-                _SCORED,
-                parameters=[arm],
-                examples={"columns": {"columns": {name: [value] for name, value in row.items()}}},
-            )
-        },
-        "/v1/explain": {"post": _explain(serving.shown[0], row, rows)},
-        "/v1/segment": {"get": _segment(serving.shown[0], arm)},
-        "/v1/models": {"get": _operation("Arms, versions, checksums, columns", None, None, _ANY)},
-        "/v1/arms": {
-            "get": _operation("Weights of the arms", None, None, _ANY),
-            "post": _operation(
-                "Change weights of arms",
-                {"weights": serving.split.weights},
-                _object({"weights": {"type": "object", "additionalProperties": {"type": "number"}}}, ["weights"]),
-                _ANY,
-            ),
-        },
-        "/v1/reload": {
-            "post": _operation("Load model files again", {}, _object({"arm": {"type": ["string", "null"]}}), _ANY)
-        },
-        "/v1/feedback": {
-            "post": _operation(
-                "Report outcomes of rows",
-                {"outcomes": [{"id": "a1b2c3-1", "row": 0, "outcome": 1.0}]},
-                _object({"outcomes": {"type": "array", "items": _OUTCOME}}, ["outcomes"]),
-                _ANY,
-                status="202",
-            )
-        },
-        "/healthz": {"get": _operation("The process answers", None, None, _ANY)},
-        "/readyz": {"get": _operation("Whether to send traffic", None, None, _ANY)},
-        "/metrics": {"get": _operation("Metrics for Prometheus", None, None, None)},
-        "/v2": {"get": _operation("The server, in the Open Inference Protocol", None, None, _ANY)},
-        "/v2/health/live": {"get": _operation("The process answers", None, None, _ANY)},
-        "/v2/health/ready": {"get": _operation("Whether to send traffic", None, None, _ANY)},
-        f"/v2/models/{SPLIT}": {"get": _operation("Inputs and outputs; also for the name of an arm", None, None, _ANY)},
-        f"/v2/models/{SPLIT}/ready": {"get": _operation("Whether the model is loaded", None, None, _ANY)},
-        f"/v2/models/{SPLIT}/infer": {
-            "post": _operation("Score tensors; also for the name of an arm", tensors, _INFER, _ANY)
-        },
-    }
+    paths: dict[str, Any] = {path: {"get": _operation(text)} for path, text in gets.items()}
+    paths["/metrics"] = {"get": _operation("Metrics for Prometheus", answer=None)}
+    paths["/v1/segment"] = {"get": _operation("The score along a column", parameters=_segment(model, class_name))}
+
+    def post(path: str, summary: str, body: type, *examples: Any, **options: Any) -> None:
+        paths.setdefault(path, {})["post"] = _operation(summary, body, examples, **options)
+
+    post("/v1/score", "Score rows", ScoreBody, {"rows": [row]}, columns, answer=_SCORED, parameters=[arm])
+    post("/v1/explain", "Shapley values of rows", ExplainBody, {"rows": [row], **class_name})
+    post("/v1/arms", "Change weights of arms", WeightsBody, {"weights": serving.split.weights})
+    post("/v1/reload", "Load model files again", ReloadBody, {})
+    post("/v1/feedback", "Report outcomes of rows", FeedbackBody, {"outcomes": [outcome]}, status="202")
+    tensors = _tensors(model, row)
+    post(f"/v2/models/{SPLIT}/infer", "Score tensors; also for the name of an arm", InferBody, tensors)
     if service.settings.explore:
-        paths["/explore"] = {"get": _operation("The page that explores a model", None, None, None, [arm])}
-    index = serving.shown[0].index
-    if index is not None:
-        context = {name: row.get(name) for name in index.context_columns}
-        paths["/v1/rank"] = {
-            "post": _operation("The best items for a context", {"context": context, "k": 10}, _RANK, _ANY, [arm])
-        }
-        own = {name: row.get(name) for name in row if name in index.item_columns}
-        known = index.ids
-        new = "item-7" if known.dtype.kind not in "iu" else int(known.max(initial=0)) + 1
-        item = {"id": new, "values": own} | ({"group": index.groups[0]} if index.groups else {})
-        example = {"add": [item], "update": [], "remove": []}
-        paths["/v1/items"] = {"post": _operation("Add, replace and remove items", example, _CHANGES, _ANY)}
+        text = "The page that explores a model"
+        paths["/explore"] = {"get": _operation(text, answer=None, parameters=[arm])}
+    if model.index is not None:
+        context = {name: row.get(name) for name in model.index.context_columns}
+        post("/v1/rank", "The best items for a context", RankBody, {"context": context, "k": 10}, parameters=[arm])
+        post("/v1/items", "Add, replace and remove items", ItemsBody, _new_item(model.index, row))
+    schemas = schema_of(BODIES)
+    rows = {"type": "array", "items": _row_schema(serving), "minItems": 1, "maxItems": service.settings.limits.rows}
+    for body in ("ScoreBody", "ExplainBody"):
+        schemas[body]["properties"]["rows"] = rows
     return {
         "openapi": "3.1.0",
         "info": {"title": "splinefm", "version": sys.modules["splinefm"].__version__},
         "paths": paths,
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}] if service.settings.tokens is not None else [],
     }
 
 
-_ID = {"type": ["integer", "string"]}
-_ITEM = {
-    "type": "object",
-    "required": ["id", "values"],
-    "additionalProperties": False,
-    "properties": {"id": _ID, "values": {"type": "object"}, "group": {"type": ["string", "null"]}},
-}
-_CHANGES = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "add": {"type": "array", "items": _ITEM},
-        "update": {"type": "array", "items": _ITEM},
-        "remove": {"type": "array", "items": _ID},
-        "arm": {"type": ["string", "null"]},
-    },
-}
-_IDS = {"type": ["array", "null"], "items": {"type": ["integer", "string"]}}
-_RANK = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "context": {"type": "object"},
-        "contexts": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1000},
-        "k": {"type": "integer", "minimum": 1, "maximum": 10_000},
-        "allowed": _IDS,
-        "excluded": _IDS,
-        "group": {"type": ["string", "array", "null"], "items": {"type": "string"}},
-    },
-}
-
-
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    found = {"type": "object", "additionalProperties": False, "properties": properties}
-    return found | ({"required": required} if required else {})
-
-
 def _operation(
     summary: str,
-    example: Any,
-    body: dict[str, Any] | None,
-    answer: dict[str, Any] | None,
-    parameters: list[dict[str, Any]] | None = None,
+    body: type | None = None,
+    examples: tuple[Any, ...] = (),
     *,
+    answer: dict[str, Any] | None = _ANY,
+    parameters: list[dict[str, Any]] | None = None,
     status: str = "200",
-    examples: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    kind = "application/json" if answer is not None else "text/plain"
-    content = {kind: {"schema": answer or {"type": "string"}}}
-    problems = {
-        number: {"description": text, "content": {"application/problem+json": {"schema": _PROBLEM}}}
-        for number, text in _STATUSES.items()
-    }
-    found: dict[str, Any] = {"summary": summary, "responses": {status: {"description": "Done.", "content": content}}}
-    found["responses"] |= problems
-    if parameters:
-        found["parameters"] = parameters
+    content = {"application/json": {"schema": answer}} if answer else {"text/plain": {"schema": {"type": "string"}}}
+    found: dict[str, Any] = {"summary": summary, "parameters": parameters or []}
+    found["responses"] = {status: {"description": "Done.", "content": content}} | _PROBLEMS
     if body is not None:
-        shown = {"example": {"value": example}} | {name: {"value": value} for name, value in (examples or {}).items()}
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body, "examples": shown}}}
+        shown = {name: {"value": value} for name, value in zip(("example", "columns"), examples, strict=False)}
+        schema = {"$ref": f"#/components/schemas/{body.__name__}"}
+        found["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "examples": shown}},
+        }
     return found
 
 
-_INFER = {
-    "type": "object",
-    "required": ["inputs"],
-    "properties": {"inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype"]}}},
-}
+def _parameter(name: str, example: Any = None, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    found = {"name": name, "in": "query", "required": name == "along", "schema": schema or {"type": "string"}}
+    return found if example is None else found | {"example": example}
+
+
+def _segment(model: LoadedModel, class_name: dict[str, str]) -> list[dict[str, Any]]:
+    along = next(iter(model.fitted.encoder.schema.sources.fields))  # a column of dates has several fields
+    return [
+        _parameter("along", along),
+        _parameter("values", "{}"),
+        _parameter("points", 101, {"type": "integer"}),
+        _parameter("rest", "mean", {"enum": ["error", "mean"]}),
+        _parameter("class", class_name.get("class"), _CLASS),
+        _parameter("arm"),
+    ]
+
+
+# Examples
+
+
+def _example(serving: Serving) -> dict[str, Any]:
+    """A row that all arms take."""
+    row: dict[str, Any] = dict.fromkeys(serving.names.needed)
+    for model in serving.shown:
+        row |= example_row(model.fitted)
+    if serving.key is not None and row.get(serving.key) is None:
+        row[serving.key] = "user-7"
+    return row
+
+
+def _row_schema(serving: Serving) -> dict[str, Any]:
+    needed = list(serving.names.needed)
+    return {"type": "object", "required": needed, "properties": {name: {} for name in needed}}
+
+
+def _new_item(index: Any, row: dict[str, Any]) -> dict[str, Any]:
+    new = "item-7" if index.ids.dtype.kind not in "iu" else int(index.ids.max(initial=0)) + 1
+    item = {"id": new, "values": {name: row.get(name) for name in row if name in index.item_columns}}
+    return {"add": [item | ({"group": index.groups[0]} if index.groups else {})], "update": [], "remove": []}
 
 
 def _tensors(model: LoadedModel, row: dict[str, Any]) -> dict[str, Any]:
@@ -247,31 +200,3 @@ def _tensors(model: LoadedModel, row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items()
     ]
     return {"inputs": inputs}
-
-
-_CLASS = {
-    "type": "string",
-    "description": "The class whose score is asked for: needed if the model has more than two, otherwise left out.",
-}
-
-
-def _example_class(model: LoadedModel, key: str) -> dict[str, str]:
-    return {} if model.n_outputs == 1 else {key: str((model.fitted.classes or ())[0])}
-
-
-def _explain(model: LoadedModel, row: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    body = _object({"rows": rows, "arm": {"type": ["string", "null"]}, "class": _CLASS}, ["rows"])
-    return _operation("Shapley values of rows", {"rows": [row], **_example_class(model, "class")}, body, _ANY)
-
-
-def _segment(model: LoadedModel, arm: dict[str, Any]) -> dict[str, Any]:
-    along = next(iter(model.fitted.encoder.schema.sources.fields))  # a column of dates has several fields
-    parameters = [
-        {"name": "along", "in": "query", "required": True, "schema": {"type": "string"}, "example": along},
-        {"name": "values", "in": "query", "required": False, "schema": {"type": "string"}, "example": "{}"},
-        {"name": "points", "in": "query", "required": False, "schema": {"type": "integer"}, "example": 101},
-        {"name": "rest", "in": "query", "required": False, "schema": {"enum": ["error", "mean"]}, "example": "mean"},
-        {"name": "class", "in": "query", "required": False, "schema": _CLASS} | _example_class(model, "example"),
-        arm,
-    ]
-    return _operation("The score along a column, the others fixed", None, None, _ANY, parameters)

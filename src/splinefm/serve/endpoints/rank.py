@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from splinefm.serve.bodies import RankBody, Row, from_json
+from splinefm.serve.bodies import MAX_ITEMS, RankBody, Row, from_json
 from splinefm.serve.messages import Answer, Later, Problem, Request, Response, json_response
 from splinefm.serve.rows import FaultyRows
 from splinefm.serve.service import ScoringService
 from splinefm.serve.serving import Serving
 
-_MAX_ITEMS = 10_000
 _MAX_CONTEXTS = 1000
 _LONG_CONTEXTS = 10  # more than these take so long that short requests should not wait for them
 
@@ -21,16 +20,14 @@ def rank(service: ScoringService, request: Request) -> Answer:
     arm = serving.known_arm(request.arm())
     request.need_json()
     body: RankBody = from_json(request.body, RankBody)
-    if not 1 <= body.k <= _MAX_ITEMS:
-        raise Problem(422, f"k must be between 1 and {_MAX_ITEMS:,}, got {body.k}")
     if (body.context is None) == (body.contexts is None):
         raise Problem(422, 'the body must have either "context", an object, or "contexts", a list of objects')
     if body.context is not None:
         return json_response(_rank(service, serving, request, body.context, body, arm, request.id))
     contexts = body.contexts or []
-    if not 1 <= len(contexts) <= _MAX_CONTEXTS or len(contexts) * body.k > 10 * _MAX_ITEMS:
-        text = f"a request has 1 to {_MAX_CONTEXTS:,} contexts, and asks for at most {10 * _MAX_ITEMS:,} items"
-        raise Problem(422 if not contexts else 413, f"{text}; got {len(contexts):,} contexts with k = {body.k}")
+    if len(contexts) > _MAX_CONTEXTS or len(contexts) * body.k > 10 * MAX_ITEMS:
+        text = f"a request has at most {_MAX_CONTEXTS:,} contexts, and asks for at most {10 * MAX_ITEMS:,} items"
+        raise Problem(413, f"{text}; got {len(contexts):,} contexts with k = {body.k}")
 
     def compute() -> Response:
         found = [_rank_one(service, serving, request, i, contexts[i], body, arm) for i in range(len(contexts))]
