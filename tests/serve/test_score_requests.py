@@ -14,6 +14,7 @@ import splinefm as sf
 from live import ARROW, as_columns, make_service, visits_model, visits_rows
 from splinefm.serve import FaultyRows
 from splinefm.serve.rows import check_finite
+from splinefm.serve.serving import _score_table
 from support import examples, random_classes, visits_schema, visits_table
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -264,3 +265,30 @@ def test_arms_of_a_batch_are_put_together_in_order(tmp_path):
     assert (error.value.faults[0].row, error.value.faults[0].column) == (40, "recency")
     with pytest.raises(FaultyRows, match="row 3: the key 'user' must be"):
         service.score([*rows[:3], {**rows[3], "user": None}])
+
+
+def test_a_table_is_searched_for_its_first_bad_row(tmp_path):
+    """Also among the rows of one arm, and where no row is bad by itself."""
+    rows = [ROW | {"price": 1.0 + i} for i in range(9)]
+    table = pa.Table.from_pylist(rows)
+    visits_model(1).save(tmp_path / "model.sfm")
+    with make_service(default=tmp_path / "model.sfm") as service:
+        model = service.serving.loaded["default"]
+        own, plain = table.select(list(model.columns)), model._table_scores
+        for bad in ({3}, {8}, {2, 5}, {0}, set()):
+            prices = {1.0 + i for i in bad}
+
+            def scores(part, prices=prices):
+                if len(part) == 9 or prices & set(part["price"].to_pylist()):
+                    raise ValueError("no")
+                return plain(part)
+
+            model._table_scores = scores
+            with pytest.raises(FaultyRows, match="no") as found:
+                service.serving.score_table(own, "r")
+            assert found.value.faults[0].row == (min(bad) if bad else None)
+        at = np.array([8, 5, 2])
+        model._table_scores = lambda part: scores(part, {3.0})
+        with pytest.raises(FaultyRows) as found:
+            _score_table(model, own, at)
+        assert found.value.faults[0].row == 2

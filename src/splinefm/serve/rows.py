@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -122,18 +123,22 @@ def faults_of(loaded: LoadedModel, names: Names, rows: Sequence[Mapping[str, Any
             try:
                 loaded.scorer(row)
             except ROW_ERRORS as error:
-                of_row = [fault_of_values(loaded.fitted, row, i, error)]
+                of_row = [fault_of_values(loaded.fitted, partial(_column_of, row), i, error)]
         found += of_row
         if len(found) >= MAX_FAULTS:
             break
     return found[:MAX_FAULTS]
 
 
-def fault_of_values(fitted: Fitted, row: Mapping[str, Any], i: int, error: Exception) -> Fault:
-    """Which value of a row made an error; the first that its field refuses."""
+def _column_of(row: Mapping[str, Any], name: str) -> pa.Array:
+    return one_value(name, row[name])
+
+
+def fault_of_values(fitted: Fitted, column: Callable[[str], pa.Array], i: int, error: Exception) -> Fault:
+    """Which value of a row made an error, given its columns: the first that its field refuses."""
     for item in fitted.encoder.schema.column_readers:
         try:
-            item.encode(one_value(item.column, row[item.column]))
+            item.encode(column(item.column))
         except ROW_ERRORS as own:
             return Fault(i, item.column, _told(own))
     return Fault(i, None, _told(error))

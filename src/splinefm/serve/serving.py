@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,7 +15,17 @@ from splinefm._core import JsonRows
 from splinefm.serve.bodies import json_columns
 from splinefm.serve.metrics import Metrics
 from splinefm.serve.models import LoadedModel
-from splinefm.serve.rows import ROW_ERRORS, Fault, FaultyRows, Names, NotServed, RequestRows, check_finite, faults_of
+from splinefm.serve.rows import (
+    ROW_ERRORS,
+    Fault,
+    FaultyRows,
+    Names,
+    NotServed,
+    RequestRows,
+    check_finite,
+    fault_of_values,
+    faults_of,
+)
 from splinefm.serve.settings import ServiceSettings
 from splinefm.serve.split import ArmSplit
 
@@ -186,46 +196,27 @@ def _score_table(model: LoadedModel, table: pa.Table, at: Any) -> Float32Array:
         return model.table_scores(own if at is None else own.take(pa.array(at)))
     except ROW_ERRORS as error:
         try:
-            fault = _fault_of_table(model, own, at, error)
+            fault = _fault_of_table(model, own, np.arange(table.num_rows) if at is None else np.asarray(at), error)
         except pa.ArrowException:  # Arrow cannot take rows of some types
-            fault = FaultyRows([Fault(None, None, str(error) or type(error).__name__)])
-        raise fault from None
+            fault = Fault(None, None, str(error) or type(error).__name__)
+        raise FaultyRows([fault]) from None
 
 
-def _fault_of_table(model: LoadedModel, table: pa.Table, at: Any, error: Exception) -> FaultyRows:
-    """Which column of a table a model refuses, and in which row: half of the rows after the other."""
-    rows = np.arange(table.num_rows) if at is None else np.asarray(at)
-    for name in model.columns:
-        item = next(part for part in _singles(model) if part.column == name)
-        column = table.column(name)
-        if _takes(item, column.take(pa.array(rows))):
-            continue
-        low, high = 0, len(rows)  # rows[low:high] holds the first bad one
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _takes(item, column.take(pa.array(rows[low:middle]))) else (low, middle)
-        detail = str(error)
+def _fault_of_table(model: LoadedModel, table: pa.Table, rows: Any, error: Exception) -> Fault:
+    """The first row that a model refuses, half of the rows after the other, and its column."""
+    while len(rows) > 1:
+        half = rows[: len(rows) // 2]
         try:
-            item.encode(column.take(pa.array(rows[low:high])).combine_chunks())
-        except ROW_ERRORS as own:
-            detail = str(own) or detail
-        return FaultyRows([Fault(int(rows[low]), name, detail)])
-    return FaultyRows([Fault(None, None, str(error) or type(error).__name__)])
-
-
-def _singles(model: LoadedModel) -> Sequence[Any]:
-    every: list[Any] = []
-    for item in model.fitted.encoder.schema.resolved:
-        every += getattr(item, "fields", (item,))
-    return every
-
-
-def _takes(item: Any, column: Any) -> bool:
+            model.table_scores(table.take(pa.array(half)))
+            rows = rows[len(half) :]
+        except ROW_ERRORS:
+            rows = half
+    one = table.take(pa.array(rows))
     try:
-        item.encode(column.combine_chunks())
-    except ROW_ERRORS:
-        return False
-    return True
+        model.table_scores(one)
+    except ROW_ERRORS as own:
+        return fault_of_values(model.fitted, lambda name: one.column(name).combine_chunks(), int(rows[0]), own)
+    return Fault(None, None, str(error) or type(error).__name__)
 
 
 class _ArmCounters:
