@@ -15,7 +15,8 @@ ours is better. Its mean over the tables counts each table alike; the geometric 
 flatters the peer.
 
 `--fits FILE` adds each fit to a file of JSON lines, and does not repeat the peers' fits that it has with the same seed,
-part and number of threads. Ours are always repeated.
+part and number of threads. Ours are always repeated. `--peer-seeds N` fits the peers with the first N seeds only, which
+are then compared with all of ours; that needs the same rows for every seed, as test parts of files have them.
 
     python benchmarks/accuracy.py --data DIR [--group familiar|more|r] [--peers] [--part holdout|test] [--seeds N]
 """
@@ -77,6 +78,7 @@ class Plan(NamedTuple):
     tables: tuple[str, ...]
     part: Part
     seeds: int
+    peer_seeds: int
     peers: tuple[str, ...]
     threads: int
     limit: float
@@ -104,11 +106,15 @@ def run(plan: Plan) -> list[Score]:
     for table in plan.tables:
         for seed in range(plan.seeds):
             for peer, fit in contenders.items():
-                score = known.get((table, plan.part, seed, peer, plan.threads))
+                fitted_seed = seed if peer == OURS else seed % plan.peer_seeds
+                key = (table, plan.part, fitted_seed, peer, plan.threads)
+                score = known.get(key)
                 if score is None:
-                    score = measure_fit(table, seed, peer, fit, plan)
+                    score = measure_fit(table, fitted_seed, peer, fit, plan)
                     write_fit(score, plan.fits)
-                scores.append(score)
+                    if peer != OURS:
+                        known[key] = score
+                scores.append(score._replace(seed=seed))
     return scores
 
 
@@ -253,6 +259,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a comparison."""
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="also fit all peers, or these")
     parser.add_argument("--seeds", type=int, default=3, help="how many fits of each table (default: 3)")
+    parser.add_argument("--peer-seeds", type=int, help="how many fits of each table by a peer (default: --seeds)")
     parser.add_argument("--tables", nargs="+", metavar="NAME", help="some tables (default: all of the group)")
     parser.add_argument("--threads", type=int, default=2, help="of each fit (default: 2)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a peer stops (default: 600)")
@@ -263,6 +270,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """End with a message if there is nothing to fit."""
     if options.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {options.seeds}")
+    if options.peer_seeds is not None and (options.peer_seeds < 1 or options.group == "r" or options.part != "test"):
+        parser.error("--peer-seeds must be at least 1, and needs --part test: other rows differ from seed to seed")
     if options.group != "r" and options.data is None:
         parser.error("--data is needed: the folder with the Parquet files")
     unknown = sorted(set(options.tables or ()) - set(GROUPS[options.group]))
@@ -282,7 +291,8 @@ def make_plan(options: argparse.Namespace, tables: tuple[str, ...], part: Part, 
         load=load,
         tables=tables,
         part=part,
-        seeds=1 if options.quick else options.seeds,
+        seeds=(seeds := 1 if options.quick else options.seeds),
+        peer_seeds=min(seeds, options.peer_seeds or seeds),
         peers=peers,
         threads=options.threads,
         limit=options.limit,

@@ -244,6 +244,22 @@ class TestScript:
         with pytest.raises(TypeError, match="NoneType"):
             self.run(bench, data, capsys, *options, "--part", "test")
 
+    def test_one_fit_of_a_peer_is_compared_with_every_seed(self, bench, data, capsys, monkeypatch):
+        fitted = []
+
+        def constant(train, test, target, setting):
+            fitted.append(setting.seed)
+            return bench.boosting.Fit(np.full(len(test), 0.3), 1.0, "constant")
+
+        monkeypatch.setitem(bench.accuracy.PEERS, "LightGBM", constant)
+        options = ("--peers", "LightGBM", "--seeds", "2", "--peer-seeds", "1", "--part", "test", "--json")
+        result = json.loads(self.run(bench, data, capsys, *options))
+        assert fitted == [0, 0]  # once for each of the two tables
+        assert result["figures"]["adult"]["sd"]["LightGBM"] == 0.0 < result["figures"]["adult"]["sd"]["splinefm"]
+        with pytest.raises(SystemExit):
+            self.run(bench, data, capsys, "--peer-seeds", "1")
+        assert "--peer-seeds must be at least 1, and needs --part test" in capsys.readouterr().err
+
     def test_a_missing_package_is_named(self, bench, data, capsys, monkeypatch):
         monkeypatch.setitem(bench.accuracy.MODULES, "CatBoost", "no_such_module")
         with pytest.raises(SystemExit, match=r"not installed: CatBoost.*pip install 'splinefm\[peers\]'"):
