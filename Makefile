@@ -28,8 +28,8 @@ demo: native  ## set up, then compare bins and splines on built-in data: a table
 
 # Keep bytecode whatever the environment says: otherwise each process that a test starts compiles the package.
 # Each of the two processes has one core: threads of BLAS, torch or faiss would wait for each other.
-test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch) $(if $(DISTRIBUTED),$(VENV)/.distributed)  ## set up, then run all tests of the package (TORCH=1: also against torch; DISTRIBUTED=1: also on several processes; THOROUGH=1: more examples)
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
+test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch) $(if $(DISTRIBUTED),$(VENV)/.distributed)  ## set up, then run all tests of the package (TORCH=1: also against torch; DISTRIBUTED=1: also on several processes; THOROUGH=1: more examples; TESTS="tests/native ...": some)
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper $(TESTS)
 
 distributed: native $(VENV)/.distributed  ## set up what several processes need: torch, TorchRec and FBGEMM for CPUs
 
