@@ -364,17 +364,10 @@ class App:
         background, queue = self.service.background, self._queue
         assert queue is not None and self._loop is not None
         if background and not len(queue):
-            self._guarded(background.do_one)
+            self.service.attempt("shadow", background.do_one)
         self._is_busy_after = bool(background)
         if background:
             self._loop.call_later(0.001 if len(queue) else 0.0, self._do_after)
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self.service.metrics.internal_errors.labels("shadow").inc()
-            log_event("task failed", "error", task="shadow", error=f"{type(error).__name__}: {error}")
 
     def _answer(self, request: Request) -> Answer:
         """The answer to a request; never raises."""

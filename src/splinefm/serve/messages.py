@@ -37,7 +37,6 @@ class Request:
         "method",
         "n_rows",
         "path",
-        "peer",
         "query_text",
         "received",
     )
@@ -45,7 +44,7 @@ class Request:
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], received: float) -> None:
         self.method, self.path, self.query_text, self.headers, self.received = method, path, query, headers, received
         self.body = b""
-        self.id = self.peer = ""
+        self.id = ""
         self.deadline = received
         self.endpoint = "other"
         self.handler: Any = None
@@ -129,18 +128,13 @@ def problem(status: int, detail: str, request_id: str = "", **members: object) -
     """
     content: dict[str, Any] = {
         "type": "about:blank",
-        "title": title_of(status),
+        "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         "id": request_id,
         **members,
     }
     return Response(status, to_json(content), PROBLEM)
-
-
-def title_of(status: int) -> str:
-    """The words of a status."""
-    return HTTPStatus(status).phrase
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -497,18 +497,19 @@ class ScoringService:
         number = 0
         while not self._stopped.wait(PAUSE):
             number += 1
-            self._attempt("follow", self._follow)
-            self._attempt("metrics", self.metrics.flush)
+            self.attempt("follow", self._follow)
+            self.attempt("metrics", self.metrics.flush)
             if number % 4 == 0:
                 for work in self.every_look:
-                    self._attempt(work.__name__.strip("_"), work)
+                    self.attempt(work.__name__.strip("_"), work)
             if number % _LOOKS_PER_SECOND == 0:
                 for work in self.every_second:
-                    self._attempt(work.__name__.strip("_"), work)
+                    self.attempt(work.__name__.strip("_"), work)
             while self.has_own_thread and self.background:
-                self._attempt("shadow", self.background.do_one)
+                self.attempt("shadow", self.background.do_one)
 
-    def _attempt(self, task: str, work: Callable[[], None]) -> None:
+    def attempt(self, task: str, work: Callable[[], None]) -> None:
+        """Do what no answer depends on; an error is logged and counted."""
         try:
             work()
         except Exception as error:

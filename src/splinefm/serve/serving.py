@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray
-from splinefm._core import JsonRows
 from splinefm.serve.bodies import json_columns
 from splinefm.serve.metrics import Metrics
 from splinefm.serve.models import LoadedModel
@@ -71,7 +70,7 @@ class Serving:
         key = [] if self.key is None else [self.key]
         differ = {*needed, *key} != {*self.shown[0].columns}
         self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra, each=differ)
-        self._json = json_columns(self.names.needed)
+        self.json = json_columns(self.names.needed)
         self.versions = {name: model.published.version for name, model in loaded.items()}
         self._counters = {name: _ArmCounters(metrics, name) for name in loaded}
 
@@ -95,10 +94,6 @@ class Serving:
     def model_of(self, arm: str | None) -> LoadedModel:
         """The model of an arm that a client asks for, by default of the first one."""
         return self.loaded[self.known_arm(arm) or self.split.names[0]]
-
-    def read_json(self, body: bytes, max_rows: int) -> JsonRows | None:
-        """The rows of a body, up to a maximum; None where they take a decoder to know what they are."""
-        return self._json.read(body, max_rows)
 
     def score(self, rows: RequestRows, request_id: str, arm: str | None = None) -> Scored:
         """Score rows.

@@ -45,7 +45,7 @@ def _read(service: ScoringService, serving: Serving, request: Request) -> Reques
 def read_rows(body: bytes, max_rows: int, serving: Serving) -> RequestRows:
     """The rows of a body, given as a list of objects or as columns."""
     decode = partial(decode_rows, body, max_rows)
-    found = serving.read_json(body, max_rows)
+    found = serving.json.read(body, max_rows)
     return ListedRows(decode()) if found is None else BodyRows(found, decode)
 
 
