@@ -148,7 +148,7 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const Model
 
 Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y,
                     In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates,
-                    std::int64_t batch_size) {
+                    std::int64_t batch_size, std::optional<In<float>> offset) {
     Engine& engine = *self.engine;
     const ShapeData& shape = engine.shape();
     const std::size_t n = start.shape(0);
@@ -156,11 +156,13 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
          "start and weight do not have the shape of the layout");
     need(y.size() == n && sample_weight.size() == n, "y and sample_weight must have a number for every row");
+    need(!offset || offset->size() == n, "offset must have a number for every row");
     need(batch_size >= 1 && batch_size <= engine.batch_size(),
          "a batch has from 1 to " + std::to_string(engine.batch_size()) + " rows (batch_size of the engine), got " +
              std::to_string(batch_size));
     const Data data{numbers(start, "start"), numbers(weight, "weight"), numbers(y, "y"),
-                    numbers(sample_weight, "sample_weight"), numbers(rows, "rows")};
+                    numbers(sample_weight, "sample_weight"), numbers(rows, "rows"),
+                    offset ? numbers(*offset, "offset") : nullptr};
     const auto n_rows = static_cast<std::int64_t>(rows.size());
     const std::int64_t n_batches = (n_rows + batch_size - 1) / batch_size;
     need(static_cast<std::int64_t>(learning_rates.size()) >= n_batches, "every batch needs a learning rate");
@@ -227,7 +229,7 @@ Array<float> scores(const ShapeData& shape, const ModelSettings& model, std::int
                            numbers(linear, "linear") + output * n_features, numbers(bias, "bias") + output,
                            numbers(R, "R") + output * n_R, numbers(M, "M") + output * n_M});
     }
-    const Data data{numbers(start, "start"), numbers(weight, "weight"), nullptr, nullptr, nullptr};
+    const Data data{numbers(start, "start"), numbers(weight, "weight"), nullptr, nullptr, nullptr, nullptr};
     std::vector<float> out(static_cast<std::size_t>(n_outputs * n));
     {
         const nb::gil_scoped_release released;
@@ -269,8 +271,9 @@ void bind_engine(nb::module_& module) {
              nb::arg("optimizer"), nb::arg("sizes"), nb::arg("arrays"), nb::arg("threads"), nb::arg("n_steps"))
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
-             nb::arg("batch_size"),
-             "A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.")
+             nb::arg("batch_size"), nb::arg("offset").noconvert().none() = nb::none(),
+             "A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step. The "
+             "offset is added to the scores.")
         .def("set_penalty", &set_penalty, nb::kw_only(), nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
              nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_third").noconvert(),
              nb::arg("l2_linear").noconvert(), nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(),

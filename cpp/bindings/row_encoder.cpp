@@ -23,7 +23,8 @@ std::vector<double> copy(const Numbers& array, const char* name) {
 }
 
 void add(EncoderOwner& self, RowField field, bool plain = true) {
-    check(!self.finished, "an encoder that has encoded rows takes no more fields");
+    check(!self.finished && !self.encoder.has_offset(),
+          "an encoder that has encoded rows, or has an offset, takes no more fields");
     self.encoder.add(std::move(field));
     self.plain.resize(static_cast<std::size_t>(self.encoder.n_values()), plain);
 }
@@ -99,6 +100,13 @@ void add_given(EncoderOwner& self, std::int64_t length, bool apart, std::int64_t
     check_length(length);
     check(n_values >= 1 && n_values <= 1 << 10, "values must be at least 1");
     add(self, GivenField{length, n_values, apart});
+}
+
+void add_offset(EncoderOwner& self, bool logarithm, double unit, double largest) {
+    check(!self.finished && !self.encoder.has_offset(), "an encoder has one offset, before it encodes rows");
+    check(unit > 0.0 && largest > 0.0, "unit and largest must be above 0");
+    self.encoder.add(ScoreOffset{logarithm ? ScoreOffset::logarithm : ScoreOffset::plain, unit, largest});
+    self.plain.resize(static_cast<std::size_t>(self.encoder.n_values()), true);
 }
 
 // The parts of a cross, from the fields of an encoder of their own.
@@ -251,6 +259,9 @@ void bind_row_encoder(nb::module_& module) {
              "A field of lists of names; its reader returns features and weights.")
         .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"), nb::arg("values") = 1,
              "A field whose reader returns features and weights of every value; of several values, it is given a list.")
+        .def("add_offset", &add_offset, nb::kw_only(), nb::arg("logarithm"), nb::arg("unit"), nb::arg("largest"),
+             "A value that is added to the score, or whose logarithm is, in a unit of the scores; its reader returns a "
+             "float. It is the last value of a row.")
         .def("add_cross", &add_cross, nb::kw_only(), nb::arg("first"), nb::arg("parts"), sizes, cells,
              nb::arg("buckets"), nb::arg("multipliers").noconvert(), nb::arg("prime"),
              "The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the "

@@ -86,6 +86,15 @@ public:
                                   .c_str());
     }
 
+    [[noreturn]] void refuse_offset(int v, double x) const {
+        const nb::object text = nb::repr(values.column(v));
+        const bool is_exposure = owner.encoder.offset().kind == ScoreOffset::logarithm;
+        throw nb::value_error((std::string(is_exposure ? "the exposure " : "the offset ") +
+                               nb::borrow<nb::str>(text).c_str() + " must be a finite number" +
+                               (is_exposure ? " above 0" : "") + " and not too large, got " + std::to_string(x))
+                                  .c_str());
+    }
+
     std::int64_t n_features() const { return most_features; }
 
     void list(int v, const ListField& field, Terms& terms) const {

@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers of files are used where they are");
 
 constexpr unsigned char MAGIC[8] = {0x89, 'S', 'F', 'S', '\r', '\n', 0x1a, '\n'};
-constexpr std::uint32_t VERSION = 1;
+constexpr std::uint32_t VERSION = 2;  // files of version 1 have no offset
 constexpr std::size_t HEADER = 32, ENTRY = 24, LINE = 64;
 constexpr std::uint32_t MAX_SECTIONS = 64;
 
@@ -91,10 +91,11 @@ Mapping::~Mapping() { ::munmap(memory, size); }
 Image::Image(std::span<const std::byte> bytes) {
     if (bytes.size() < HEADER || std::memcmp(bytes.data(), MAGIC, sizeof MAGIC) != 0)
         throw Problem(SFM_ERROR_FILE, "it is not a scorer file of splinefm; fitted.export_scorer writes such files");
-    const auto version = read<std::uint32_t>(bytes, 8), n = read<std::uint32_t>(bytes, 12);
-    if (version != VERSION)
+    version = read<std::uint32_t>(bytes, 8);
+    const auto n = read<std::uint32_t>(bytes, 12);
+    if (version < 1 || version > VERSION)
         throw Problem(SFM_ERROR_FILE, "it is a scorer file of version " + std::to_string(version) +
-                                          ", this library reads version " + std::to_string(VERSION) +
+                                          ", this library reads versions 1 to " + std::to_string(VERSION) +
                                           "; export the model again, or use a matching library");
     if (read<std::uint64_t>(bytes, 16) != bytes.size()) damaged("it has another size than it says");
     if (n > MAX_SECTIONS || bytes.size() < HEADER + n * ENTRY) damaged("its section table is cut short");

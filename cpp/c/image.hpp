@@ -70,6 +70,7 @@ class Image {
 public:
     explicit Image(std::span<const std::byte> bytes);
 
+    bool has_offset() const { return version >= 2; }
     std::span<const std::byte> section(Section section) const { return sections[static_cast<std::size_t>(section)]; }
     // The numbers of a section.
     template <class T> std::span<const T> numbers(Section which) const {
@@ -79,6 +80,7 @@ public:
     }
 
 private:
+    std::uint32_t version = 1;
     std::array<std::span<const std::byte>, static_cast<std::size_t>(Section::end)> sections;
 };
 

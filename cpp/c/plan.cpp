@@ -44,6 +44,7 @@ public:
         const std::int64_t n_fields = cursor.integer(1, MAX_FIELDS);
         for (std::int64_t f = 0; f < n_fields; ++f) read_field();
         read_params(image);
+        if (image.has_offset()) read_offset(image);
         if (!cursor.at_end()) damaged("its description has a rest");
     }
 
@@ -181,6 +182,15 @@ private:
         }
         check_cross(field, levels, n_numbers);
         return field;
+    }
+
+    void read_offset(const Image& image) {
+        plan.values.push_back({.column = column(), .is_number = true, .separator = {}});
+        const auto kind = static_cast<ScoreOffset::Kind>(cursor.integer(ScoreOffset::plain, ScoreOffset::logarithm));
+        const double unit = cursor.number(), largest = cursor.number();
+        if (!(unit > 0.0 && largest > 0.0) || plan.outputs.size() != 1) damaged("an offset without a unit");
+        if (!image.section(Section::index).empty()) damaged("an index of a model with an offset");
+        plan.encoder.add(ScoreOffset{kind, unit, largest});
     }
 
     void read_params(const Image& image) {

@@ -91,6 +91,13 @@ void Reader::refuse(int v, double x) const {
     wrong(v, "does not take the number " + std::to_string(x));
 }
 
+void Reader::refuse_offset(int v, double x) const {
+    const bool is_exposure = plan.encoder.offset().kind == ScoreOffset::logarithm;
+    wrong(v, std::string(is_exposure ? "is an exposure, which must be a finite number above 0"
+                                     : "is an offset, which must be a finite number") +
+                 " and not too large, got " + std::to_string(x));
+}
+
 std::int64_t Reader::missing(int v, const Names& names) const {
     if (names.missing == ASK) wrong(v, "takes no missing values");
     return names.missing;

@@ -29,6 +29,7 @@ public:
     void list(int v, const ListField& field, Terms& terms) const;
     void given(int v, const GivenField& field, Terms& terms) const;
     [[noreturn]] void refuse(int v, double x) const;
+    [[noreturn]] void refuse_offset(int v, double x) const;
     std::int64_t n_features() const { return plan.n_features; }
 
 private:

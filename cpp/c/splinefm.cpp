@@ -130,6 +130,7 @@ void read_item(const Plan& plan, sfm_workspace& work) {
         work.terms.append(work.context, work.term_ptr[at], work.term_ptr[at + 1], work.unit_ptr[at],
                           work.unit_ptr[at + 1]);
     }
+    read_offset(reader, encoder, work.terms);
 }
 
 // The context of a call: its terms are in the workspace, the result is its score without an item.
@@ -199,6 +200,12 @@ int64_t sfm_find_column(const sfm_scorer* scorer, const char* name) {
     const std::vector<std::string>& columns = scorer->plan.columns;
     const auto found = name ? std::find(columns.begin(), columns.end(), name) : columns.end();
     return found == columns.end() ? -1 : found - columns.begin();
+}
+
+int64_t sfm_offset_column(const sfm_scorer* scorer, int32_t* is_exposure) {
+    const Plan& plan = scorer->plan;
+    if (is_exposure) *is_exposure = plan.encoder.offset().kind == ScoreOffset::logarithm;
+    return plan.encoder.has_offset() ? plan.values.back().column : -1;
 }
 
 size_t sfm_n_fields(const sfm_scorer* scorer) { return scorer->plan.fields.size(); }
@@ -272,6 +279,7 @@ int32_t sfm_items_new(const sfm_scorer* scorer, const int64_t* item_columns, siz
         require(n_item_columns > 0 && item_columns, "items must have a column");
         require((n == 0 || values) && n <= std::numeric_limits<std::int32_t>::max(), "values is NULL, or n too large");
         const Plan& plan = scorer->plan;
+        require(!plan.encoder.has_offset(), "a catalog cannot have an offset; use sfm_score_items");
         sfm_workspace work(plan);
         check_item_columns(plan, item_columns, n_item_columns, work.of_item);
         auto made = std::make_unique<sfm_items>(*scorer, work.of_item, static_cast<std::int64_t>(n));

@@ -157,6 +157,10 @@ typedef struct sfm_field {
     const char* part; /* of dates: "trend", "hour", "weekday" or "yearday"; else NULL */
 } sfm_field;
 
+/* The number of the column that is added to the score, or whose logarithm is; -1 if the model has no offset. The column
+ * is one of the row's columns; `*is_exposure` tells whether the logarithm is added. */
+SFM_API int64_t sfm_offset_column(const sfm_scorer* scorer, int32_t* is_exposure);
+
 /* Fields of the model. */
 SFM_API size_t sfm_n_fields(const sfm_scorer* scorer);
 SFM_API int32_t sfm_describe_field(const sfm_scorer* scorer, size_t field, sfm_field* described);

@@ -81,7 +81,9 @@ inline void set_slopes(const Memory* outputs, const Block& block, Index i) {
         set_softmax(outputs, block.data, row, block.total_weight, index);
     } else {
         const Work& work = outputs->work;
-        set_slope(outputs->loss, block.data, row, work.slopes[index], block.total_weight, work, index);
+        double score = work.slopes[index];
+        if (block.data.score_offset != nullptr) score += static_cast<double>(block.data.score_offset[row]);
+        set_slope(outputs->loss, block.data, row, score, block.total_weight, work, index);
     }
 }
 

@@ -37,12 +37,13 @@ struct Targets {
     float *T, *L, *bias, *R, *M;
 };
 
-// Encoded rows with targets.
+// Encoded rows with targets. `score_offset` is added to the scores before the loss; it may be null.
 struct Data {
     const std::int32_t* start;
     const float* weight;
     const double *y, *sample_weight;
     const std::int64_t* rows;
+    const float* score_offset;
 };
 
 // Starts and weights of rows in column order, in blocks of sixteen rows: see `column`. `*wrong` is set if a start is

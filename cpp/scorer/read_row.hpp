@@ -7,6 +7,7 @@
 //     list(v, field, terms)         adds the terms of a list
 //     given(v, field, terms)        adds terms that are given
 //     refuse(v, x)                  throws: a field does not take a number
+//     refuse_offset(v, x)           throws: a number cannot be an offset
 //     n_features()                  features of the model
 #pragma once
 
@@ -107,6 +108,14 @@ void read_field(const Reader& reader, const RowEncoder& encoder, int f, std::int
     terms.close(f, begin, std::visit(add, encoder.field(f)));
 }
 
+// Sets the offset of a row, if there is one.
+template <class Reader> void read_offset(const Reader& reader, const RowEncoder& encoder, Terms& terms) {
+    if (!encoder.has_offset()) return;
+    const double x = reader.number(encoder.offset_value());
+    if (!encoder.offset().convert(x, terms.offset)) reader.refuse_offset(encoder.offset_value(), x);
+    terms.has_offset = true;
+}
+
 // Ask memory for what searches of names will read, for all columns at once: tables of many names lie beyond the caches,
 // and one search after the other would wait for a slot, an entry and a text each.
 template <class Reader>
@@ -152,6 +161,7 @@ template <class Reader> void read_row(const Reader& reader, const RowEncoder& en
     for (const int f : encoder.categories()) found[f] = find_fetched(reader, encoder, f, scorer, found[f]);
     terms.clear();
     for (int f = 0; f < encoder.n_fields(); ++f) read_field(reader, encoder, f, found[f], terms);
+    read_offset(reader, encoder, terms);
 }
 
 }  // namespace splinefm

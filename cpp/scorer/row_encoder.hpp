@@ -13,6 +13,7 @@
 #include "scorer/cross_field.hpp"
 #include "scorer/names.hpp"
 #include "scorer/number_field.hpp"
+#include "scorer/score_offset.hpp"
 #include "scorer/terms.hpp"
 
 namespace splinefm {
@@ -37,12 +38,17 @@ public:
     void add(RowField field);
     // Add a window to the last field; false if that is not numerical.
     bool add(BasisWindow window);
+    // An offset, whose value follows those of all fields: nothing is added after it.
+    void add(ScoreOffset offset) { score_offset = offset; }
 
     int n_fields() const { return static_cast<int>(fields.size()); }
     const RowField& field(int f) const { return fields[f]; }
     // The values of a row that field f is made of: all of them are numbered through, most fields have one.
     int first_value(int f) const { return value_ptr[f]; }
-    int n_values() const { return value_ptr.back(); }
+    int n_values() const { return value_ptr.back() + (has_offset() ? 1 : 0); }
+    bool has_offset() const { return score_offset.kind != ScoreOffset::none; }
+    const ScoreOffset& offset() const { return score_offset; }
+    int offset_value() const { return value_ptr.back(); }
     // Fields of one name each and crosses, whose features are looked up first.
     const std::vector<int>& categories() const { return category_fields; }
     std::int64_t max_terms() const { return n_terms; }
@@ -53,6 +59,7 @@ private:
     std::vector<RowField> fields;
     std::vector<int> category_fields, value_ptr = {0};
     std::int64_t n_terms = 0, n_features = 0;
+    ScoreOffset score_offset;
 };
 
 // The decimal digits of a number.

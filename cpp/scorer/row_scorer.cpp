@@ -51,7 +51,8 @@ double RowScorer::linear_part(const Terms& terms) const {
                                                   .unit_fields = terms.unit_fields.data(),
                                                   .vectors = workspace,
                                               });
-    return static_cast<float>(score);
+    const float rounded = static_cast<float>(score);
+    return terms.has_offset ? rounded + terms.offset : rounded;
 }
 
 double RowScorer::score(const Terms& terms, float* workspace) const {

@@ -19,7 +19,10 @@ struct Terms {
     // Capacity in terms; nothing is allocated later.
     explicit Terms(std::int64_t most) : features(most), unit_fields(most), ends(most + 1), weights(most) {}
 
-    void clear() { n_terms = n_units = 0; }
+    void clear() {
+        n_terms = n_units = 0;
+        has_offset = false;
+    }
 
     void add(std::int64_t row, float weight) {
         features[n_terms] = static_cast<std::int32_t>(row);
@@ -63,6 +66,8 @@ struct Terms {
     }
 
     bool keep_zeros = false;  // to inspect the encoding
+    bool has_offset = false;
+    float offset = 0.0f;  // what is added to the score
     std::int64_t n_terms = 0, n_units = 0;
     std::vector<std::int32_t> features, unit_fields, ends;  // ends[0] is 0
     std::vector<float> weights;

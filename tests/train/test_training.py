@@ -583,7 +583,7 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     chunks = fitted.encoder.encode_chunks
 
     def in_small_chunks(self, source, **options):
-        for slots in chunks(source, rows=700, **options):
+        for slots in chunks(source, **{**options, "rows": 700}):
             sizes.append(len(slots))
             yield slots
 

@@ -22,7 +22,7 @@ from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import AnyField, Single
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import from_strings, to_arrow
-from splinefm.encode.tables.columns import text_buffers
+from splinefm.encode.tables.columns import as_numbers, text_buffers
 from splinefm.encode.tables.dates import seconds_of, take_part
 
 NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
@@ -524,6 +524,12 @@ class RowFields:
                 self.readers += add_cross(self.encoder, plan)
             else:
                 self.readers += (self._add(plan),)
+
+    def add_offset(self, column: str, logarithm: bool, unit: float, largest: float) -> None:
+        """Add a column that is added to the score, or whose logarithm is, in a unit of the scores; the last value."""
+        self.encoder.add_offset(logarithm=logarithm, unit=unit, largest=largest)
+        self.columns += (column,)
+        self.readers += (lambda value: float(as_numbers(one_value(column, value), column)[0]),)
 
     def _add(self, plan: NumberPlan | NamesPlan | ListPlan) -> Reader:
         item, first = plan.item, plan.first

@@ -145,6 +145,8 @@ class Slots:
         Weights of the windows, end to end.
     layout : SlotLayout
         Maps windows to units and units to fields.
+    offset : array of float32, shape (n,), optional
+        What is added to the scores of the rows; None for a model without an offset.
 
     Examples
     --------
@@ -157,6 +159,7 @@ class Slots:
     start: Int32Array
     weight: Float32Array
     layout: SlotLayout
+    offset: Float32Array | None = None
 
     def __repr__(self) -> str:
         return f"Slots({len(self):,} rows, {counted('field', [item.name for item in self.layout.fields])})"
@@ -166,13 +169,18 @@ class Slots:
 
     def __getitem__(self, rows: slice | Array) -> Slots:
         """Slots of some rows; a slice shares memory."""
-        return Slots(self.start[rows], self.weight[rows], self.layout)
+        offset = None if self.offset is None else self.offset[rows]
+        return Slots(self.start[rows], self.weight[rows], self.layout, offset)
+
+    def add_offset(self, scores: Float32Array) -> Float32Array:
+        """Scores of the rows with their offset, if they have one."""
+        return scores if self.offset is None else scores + self.offset
 
     def grown(self, layout: SlotLayout) -> Slots:
         """The same rows for a layout whose fields have more features at their ends."""
         windows = np.diff(self.layout.window_ptr)
         moved = np.repeat(layout.feature_ptr[:-1] - self.layout.feature_ptr[:-1], windows)
-        return Slots(self.start + moved, self.weight, layout)
+        return replace(self, start=self.start + moved, layout=layout)
 
     def compact(self) -> tuple[Int64Array, Slots]:
         """The features that some rows use, sorted, and the rows on a table that has only these.
@@ -191,7 +199,7 @@ class Slots:
         start = np.empty_like(self.start)
         for w, (starts, inverse) in enumerate(distinct):
             start[:, w] = np.searchsorted(features, starts)[inverse]
-        return features.astype(np.int64), Slots(start, self.weight, SlotLayout(tuple(small)))
+        return features.astype(np.int64), replace(self, start=start, layout=SlotLayout(tuple(small)))
 
     def matrix(self) -> scipy.sparse.csr_array:
         """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""
@@ -214,11 +222,15 @@ def empty_slots(n: int, layout: SlotLayout) -> Slots:
 
 
 def concatenate_slots(parts: Sequence[Slots]) -> Slots:
-    """The rows of several slots, which must share one layout."""
+    """The rows of several slots, which must share one layout, and must all have an offset or none."""
+    offset = [part.offset for part in parts if part.offset is not None]
+    if len(offset) not in (0, len(parts)):
+        raise ValueError("some of these rows have an offset and others have none")
     return Slots(
         np.concatenate([part.start for part in parts]),
         np.concatenate([part.weight for part in parts]),
         parts[0].layout,
+        np.concatenate(offset) if offset else None,
     )
 
 

@@ -33,7 +33,7 @@ from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
 from splinefm.model.scores import row_between, row_tables
-from splinefm.store.scorer_image import ImageWriter, image_blocks
+from splinefm.store.scorer_image import VERSION, WITH_OFFSET, ImageWriter, image_blocks
 from splinefm.train.fitted import Fitted
 
 _UNSEEN = ("rare", "neutral", "error", "hash")
@@ -93,7 +93,7 @@ def export_scorer(fitted: Fitted, path: str | os.PathLike[str], *, index: Indexe
     if index is not None:
         sections |= index.image()
     with replacing(target) as file:
-        for block in image_blocks(sections):
+        for block in image_blocks(sections, VERSION if fitted.offset is None else WITH_OFFSET):
             file.write(block)
 
 
@@ -105,7 +105,7 @@ def _sections(fitted: Fitted) -> dict[str, Array]:
     writer.text(str(sys.modules["splinefm"].__version__))  # not imported: modules must not import the package itself
     writer.text(model.kind)
     writer.text(loss.link)
-    columns = list(dict.fromkeys(name for item in fields for name in item.columns))
+    columns = fitted.columns
     writer.texts(columns)
     writer.texts([] if fitted.classes is None else list(map(str, fitted.classes)))
     writer.integers(len(plans))
@@ -117,6 +117,9 @@ def _sections(fitted: Fitted) -> dict[str, Array]:
     n_features = len(tables.linear) // fitted.n_outputs
     writer.integers(fitted.n_outputs, tables.k, tables.factors.shape[1], model.members, model.order, n_features)
     writer.numbers(loss.center, loss.scale)
+    if fitted.offset is not None:
+        writer.integers(columns.index(fitted.offset.column), 2 if fitted.offset.kind == "exposure" else 1)
+        writer.numbers(loss.score_unit, fitted.offset.largest(loss))
     meta, arrays = writer.sections()
     return {
         "meta": meta,

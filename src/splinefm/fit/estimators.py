@@ -24,6 +24,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.fit.fitting import FitResult, Task, check_callbacks, fit_task, open_validation
 from splinefm.fit.inputs import (
+    GivenOffset,
     Labels,
     TableInput,
     attach_columns,
@@ -55,6 +56,7 @@ from splinefm.model.family.parameters import member_model
 from splinefm.store.model_file import load
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import LOSSES, Loss, as_loss, log_softmax
+from splinefm.train.offsets import Offset
 from splinefm.train.progress import make_progress
 from splinefm.train.results import Epoch, StopReason
 from splinefm.train.rows import LabeledTable
@@ -111,6 +113,7 @@ class SplineFMBase(SplineFMParameters):
     feature_names_in_: npt.NDArray[np.object_]
     _learner: Learner | None
     _rows: Slots | pa.Table
+    _attached: Offset | None
     _sibling: str
 
     def fit(
@@ -122,6 +125,8 @@ class SplineFMBase(SplineFMParameters):
         target: str | None = None,
         eval_set: object = None,
         callbacks: object = None,
+        offset: object = None,
+        exposure: object = None,
     ) -> Self:
         """Fit the model.
 
@@ -139,10 +144,18 @@ class SplineFMBase(SplineFMParameters):
             The column of X to predict, instead of y. For a classifier, it holds labels or shares between 0 and 1.
         eval_set : tuple or table, optional
             The rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`. With
-            `target`, a table, path or dataset that contains the target and weight columns.
+            `target`, a table, path or dataset that contains the target and weight columns. If the offset or exposure
+            is an array, that of these rows comes last: `(X, y, sample_weight, exposure)`, where the weights may be
+            None.
         callbacks : list of callable, optional
             Functions that are called with an `sf.Epoch` after every epoch of a run on all rows. If one returns True,
             the fit stops: the best epoch so far becomes the model, and no further run begins.
+        offset : array of shape (n_rows,), or str
+            What is added to the score of every row, or the column of X that has it; see `sf.fit_model`. Predictions
+            need it, too: as an argument if it is an array, otherwise as a column.
+        exposure : array of shape (n_rows,), or str
+            For the Poisson, gamma and Tweedie losses, instead of an offset: positive numbers whose logarithms are
+            added to the score.
 
         Returns
         -------
@@ -155,7 +168,8 @@ class SplineFMBase(SplineFMParameters):
             After Ctrl-C, so that cross-validation and other loops of fits stop. The estimator is fitted nevertheless:
             it has the best model so far, if there is a complete epoch, and the message says which one.
         """
-        return self._fit(X, y, sample_weight, target, eval_set, callbacks)
+        given = GivenOffset.of(offset, exposure)
+        return self._fit(X, y, sample_weight, target, eval_set, callbacks, offset=given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file that contains no code; `load` and `sf.load` read it.
@@ -257,10 +271,11 @@ class SplineFMBase(SplineFMParameters):
         eval_set: object = None,
         callbacks: object = None,
         classes: Labels | None = None,
+        offset: GivenOffset | None = None,
     ) -> Self:
         check_one_target(self, y, target)
         called = check_callbacks(callbacks)
-        task, classes = self._task(X, y, sample_weight, target, eval_set, classes)
+        task, classes = self._task(X, y, sample_weight, target, eval_set, classes, offset)
         with make_progress(bool(self.verbose)) as progress:
             result = fit_task(task, self.model, called, progress)
         self._set_result(result, classes)
@@ -285,6 +300,7 @@ class SplineFMBase(SplineFMParameters):
         target: str | None,
         eval_set: object,
         classes: Labels | None = None,
+        given: GivenOffset | None = None,
     ) -> tuple[Task, Labels | None]:
         """Check the settings, open the tables and remember their columns; return the classes of y as well."""
         training, loss = self._training(), self._loss()
@@ -294,14 +310,16 @@ class SplineFMBase(SplineFMParameters):
         table, named = read_table(X)
         if isinstance(table, Table) and table.n_rows == 1:
             raise ValueError("X has 1 sample; fitting a model requires at least 2")
+        table, offset = (table, None) if given is None else given.attach(table)
         if target is None:
             if self.schema is None:
                 warn_of_answer(table, y)
-            rows = attach_target(table, pa.array(numbers), sample_weight, self.schema)
+            rows = attach_target(table, pa.array(numbers), sample_weight, self.schema, offset)
         else:
-            rows = name_target(table, target, sample_weight, self.schema)
+            rows = name_target(table, target, sample_weight, self.schema, offset)
+        self._attached = None if given is None or isinstance(given.values, str) else rows.offset
         if self.monotonic_cst is not None:
-            columns = [name for name in open_table(rows.table).names if name not in (rows.target, rows.sample_weight)]
+            columns = [name for name in open_table(rows.table).names if name not in self._not_in_X(rows)]
             rows = replace(rows, schema=rows.schema.with_shapes(shapes_of(self.monotonic_cst, columns)))
         if self.interaction_cst is not None:
             columns = [name for name in open_table(rows.table).names if name not in (rows.target, rows.sample_weight)]
@@ -311,11 +329,16 @@ class SplineFMBase(SplineFMParameters):
         validation = self._open_validation(rows, target, eval_set, known)
         task = Task(rows, loss, validation, training, self._class_weight(known))
         classes = known if target is None else classes
-        return self._with_classes(task, classes, target is not None), classes
+        task = self._with_classes(task, classes, target is not None)
+        if offset is not None:
+            offset.check_loss(task.loss)
+        return task, classes
 
-    def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> Self:
+    def _update(
+        self, X: object, y: object, sample_weight: object, target: str | None, given: GivenOffset | None = None
+    ) -> Self:
         """Train for one pass over new rows."""
-        table = self._read_as_fitted(X)
+        table = self._with_offset(self._read_as_fitted(X), given)
         if target is None:
             numbers, _ = self._read_target(y, getattr(self, "classes_", None))
             column = self._column(numbers)
@@ -345,19 +368,25 @@ class SplineFMBase(SplineFMParameters):
         if target is not None:
             return open_validation(eval_set)
         given: Any = eval_set
-        if not isinstance(given, tuple) or len(given) not in (2, 3):
+        attached = self._attached
+        if not isinstance(given, tuple) or len(given) not in ((4,) if attached else (2, 3)):
+            forms = f"(X, y, sample_weight, {attached.kind})" if attached else "(X, y) or (X, y, sample_weight)"
             raise ValueError(
-                f"with fit(X, y), eval_set must be (X, y) or (X, y, sample_weight), got {type(given).__name__}; "
+                f"with fit(X, y), eval_set must be {forms}, got {type(given).__name__}; "
                 "a table that contains its target requires fit(table, target=...)"
             )
-        if len(given) == 3 and rows.sample_weight is None:
+        has_weights = len(given) > 2 and given[2] is not None
+        if has_weights and rows.sample_weight is None:
             raise ValueError("eval_set has sample weights but fit has none; pass sample_weight to fit as well")
         table = self._read_as_fitted(given[0])
         if not isinstance(table, Table) or table.n_rows is None:
             raise ValueError("eval_set=(X, y) requires a table in memory as X")
         rows.schema.check_columns(table.names)
-        weight = given[2] if len(given) == 3 else np.ones(table.n_rows)
+        weight = given[2] if has_weights else np.ones(table.n_rows)
         numbers, _ = self._read_target(given[1], classes)
+        if attached is not None:
+            found, _ = GivenOffset(attached.kind, given[3]).attach(table, attached.column)
+            table = open_table(found)
         return attach_columns(table, rows.target, rows.sample_weight, pa.array(numbers), weight)
 
     # Columns
@@ -365,12 +394,31 @@ class SplineFMBase(SplineFMParameters):
     def _set_columns(self, rows: LabeledTable, named: bool) -> None:
         """Set n_features_in_, and feature_names_in_ if the columns have names."""
         table: Any = rows.table
-        names = [name for name in table.names if name not in (rows.target, rows.sample_weight)]
+        names = [name for name in table.names if name not in self._not_in_X(rows)]
         self.n_features_in_ = len(names)
         if named:
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    def _not_in_X(self, rows: LabeledTable) -> tuple[str | None, ...]:
+        """Return the columns that were attached to X, or are not for prediction."""
+        return rows.target, rows.sample_weight, self._attached and self._attached.column
+
+    def _with_offset(self, table: TableInput, given: GivenOffset | None) -> TableInput:
+        """Return a table with the column of the model's offset, if it is given."""
+        offset = self.fitted_.offset
+        if given is None:
+            if offset is not None and isinstance(table, Table) and offset.column not in table.names:
+                raise ValueError(
+                    f"the model was fitted with the {offset.kind} of every row, and X has no column "
+                    f"{offset.column!r}: pass {offset.kind}=..., an array with a number per row"
+                )
+            return table
+        if offset is None or offset.kind != given.kind:
+            fitted = "without an offset" if offset is None else f"with the {offset}"
+            raise ValueError(f"{given.kind} is given, and the model was fitted {fitted}; leave it out")
+        return given.attach(table, offset.column)[0]
 
     def _read_as_fitted(self, X: object) -> TableInput:
         """Return X as a table with the column names of the fit; those without are matched by label or position."""
@@ -404,13 +452,15 @@ class SplineFMBase(SplineFMParameters):
             names = match_labels(names, getattr(self, "_labels", None), X)
         return rename_columns(table, names)
 
-    def _scores(self, X: object) -> Float32Array:
+    def _scores(self, X: object, offset: object, exposure: object) -> Float32Array:
         check_is_fitted(self, "fitted_")
-        return self.fitted_.scores(self._read_as_fitted(X), threads=self._threads())
+        table = self._with_offset(self._read_as_fitted(X), GivenOffset.of(offset, exposure))
+        return self.fitted_.scores(table, threads=self._threads())
 
-    def _predict(self, X: object) -> FloatArray:
+    def _predict(self, X: object, offset: object, exposure: object) -> FloatArray:
         check_is_fitted(self, "fitted_")
-        return self.fitted_.predict(self._read_as_fitted(X), threads=self._threads())
+        table = self._with_offset(self._read_as_fitted(X), GivenOffset.of(offset, exposure))
+        return self.fitted_.predict(table, threads=self._threads())
 
     # Files and importances
 
@@ -492,6 +542,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         sample_weight: object = None,
         *,
         target: str | None = None,
+        offset: object = None,
     ) -> Self:
         """Continue training: one pass over new rows, with a tenth of the learning rate.
 
@@ -500,7 +551,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
 
         Parameters
         ----------
-        X, y, sample_weight, target
+        X, y, sample_weight, target, offset
             As in `fit`.
         classes : array of shape (n_classes,), optional
             All labels, for a first call whose rows do not have all of them. Later calls cannot add classes.
@@ -514,34 +565,35 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
             if classes is not None:
                 self._check_classes(np.asarray(classes))
             check_one_target(self, y, target)
-            return self._update(X, y, sample_weight, target)
+            return self._update(X, y, sample_weight, target, GivenOffset.of(offset, None))
         known = None if classes is None else distinct_classes(np.asarray(classes))
-        return self._fit(X, y, sample_weight, target, classes=known)
+        return self._fit(X, y, sample_weight, target, classes=known, offset=GivenOffset.of(offset, None))
 
-    def decision_function(self, X: object) -> Float32Array:
+    def decision_function(self, X: object, *, offset: object = None) -> Float32Array:
         """Return the score of every row, in order: the log-odds of `classes_[1]`.
 
-        For more than two classes, the scores of all of them: shape (n, classes).
+        For more than two classes, the scores of all of them: shape (n, classes). If the model was fitted with an array
+        as its offset, `offset` is that of these rows.
         """
-        return self._scores(X)
+        return self._scores(X, offset, None)
 
-    def predict_proba(self, X: object) -> FloatArray:
+    def predict_proba(self, X: object, *, offset: object = None) -> FloatArray:
         """Return the probabilities of all classes for every row, in order: shape (n, classes)."""
-        second = self._predict(X)
+        second = self._predict(X, offset, None)
         if second.ndim == 2:
             return second
         return np.column_stack([1.0 - second, second])
 
-    def predict_log_proba(self, X: object) -> FloatArray:
+    def predict_log_proba(self, X: object, *, offset: object = None) -> FloatArray:
         """Return the logarithms of the probabilities of all classes, finite even if a probability rounds to 0."""
-        scores = self._scores(X).astype(np.float64)
+        scores = self._scores(X, offset, None).astype(np.float64)
         if scores.ndim == 2:
             return log_softmax(scores)
         return -np.column_stack([np.logaddexp(0.0, scores), np.logaddexp(0.0, -scores)])
 
-    def predict(self, X: object) -> Labels:
+    def predict(self, X: object, *, offset: object = None) -> Labels:
         """Return the most probable label of every row."""
-        scores = self._scores(X)
+        scores = self._scores(X, offset, None)
         if scores.ndim == 2:
             return np.asarray(self.classes_[scores.argmax(axis=1)])
         return self.classes_[(scores > 0.0).astype(np.intp)]
@@ -668,7 +720,14 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
         return tags
 
     def partial_fit(
-        self, X: object, y: object = None, sample_weight: object = None, *, target: str | None = None
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+        offset: object = None,
+        exposure: object = None,
     ) -> Self:
         """Continue training: one pass over new rows, with a tenth of the learning rate.
 
@@ -677,7 +736,7 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
 
         Parameters
         ----------
-        X, y, sample_weight, target
+        X, y, sample_weight, target, offset, exposure
             As in `fit`.
 
         Returns
@@ -686,13 +745,17 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
             The fitted estimator.
         """
         check_one_target(self, y, target)
+        given = GivenOffset.of(offset, exposure)
         if not hasattr(self, "fitted_"):
-            return self._fit(X, y, sample_weight, target)
-        return self._update(X, y, sample_weight, target)
+            return self._fit(X, y, sample_weight, target, offset=given)
+        return self._update(X, y, sample_weight, target, given)
 
-    def predict(self, X: object) -> FloatArray:
-        """Return the expected target of every row, or the quantile of the quantile loss."""
-        return self._predict(X)
+    def predict(self, X: object, *, offset: object = None, exposure: object = None) -> FloatArray:
+        """Return the expected target of every row, or the quantile of the quantile loss.
+
+        If the model was fitted with an array as its offset or exposure, that of these rows is an argument.
+        """
+        return self._predict(X, offset, exposure)
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:

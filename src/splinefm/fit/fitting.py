@@ -32,6 +32,7 @@ from splinefm.train.chunks import Chunks, prepare_chunks
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import rows_of_concurrent_refit, settings_for, train
 from splinefm.train.losses import Loss, LossName, as_loss, find_root
+from splinefm.train.offsets import as_offset
 from splinefm.train.progress import Progress, make_progress
 from splinefm.train.results import Callback, StopReason, StudySummary, TrainingResult
 from splinefm.train.rows import Chunk, LabeledTable, as_share
@@ -170,6 +171,8 @@ def fit_model(
     model: AnyModel | None = None,
     loss: LossName | Loss = "logistic",
     sample_weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
     interaction_cst: InteractionCst = None,
@@ -200,6 +203,12 @@ def fit_model(
         which some may have no rows. Softmax is for more than two classes, with a score for each.
     sample_weight : str, optional
         A column of weights, such as impressions if the target is the share of clicks.
+    offset : str, optional
+        A column that is added to the score, in training and in every prediction: in the unit of the target for losses
+        that predict center + scale * score, in log-odds for the logistic loss, as a logarithm for the others.
+    exposure : str, optional
+        For the Poisson, gamma and Tweedie losses, instead of an offset: a positive column whose logarithm is added to
+        the score, so that predictions are proportional to it.
     validation : float or table
         The rows that choose the best epoch: a share of the table (0 for none), or another table. At most 200,000
         rows or 128 MiB of encoded rows are used, spread over the whole table. Training uses all other rows.
@@ -244,7 +253,8 @@ def fit_model(
     opened = open_table(table)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
-        rows = LabeledTable.of(opened, target, sample_weight, schema).with_interactions(interaction_cst)
+        rows = LabeledTable.of(opened, target, sample_weight, schema, as_offset(offset, exposure, given))
+        rows = rows.with_interactions(interaction_cst)
         task = Task(
             replace(rows, classes=given.classes),
             given,
@@ -319,7 +329,8 @@ def fit_task(
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_findings(chunks.encoder, findings(chunks.source.schema, task.schema))
-    fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, study, evidence, found.entries)
+    known = (study, evidence, found.entries, chunks.source.offset)
+    fitted = Fitted(encoder, chosen, params, loss, tuple(first.history), training, *known)
     return FitResult(fitted, chunks, stop, kept)
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,10 @@ from sklearn.utils.validation import check_array, column_or_1d
 from splinefm._arrays import FloatArray
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
+from splinefm.train.offsets import Offset, OffsetKind
 from splinefm.train.rows import LabeledTable
 from splinefm.train.targets import MAX_CLASSES, SHOWN, Classes, Label, refuse_infinite
 
@@ -96,7 +97,58 @@ def _all_rows(table: Table) -> pa.Table:
     return pa.Table.from_batches(list(table.chunks()), table.schema)
 
 
-def attach_target(table: TableInput, y: pa.Array, sample_weight: object, schema: Schema | None) -> LabeledTable:
+class GivenOffset(NamedTuple):
+    """What a user gave as `offset` or `exposure`: an array, or the name of a column of X."""
+
+    kind: OffsetKind
+    values: object
+
+    @staticmethod
+    def of(offset: object, exposure: object) -> GivenOffset | None:
+        """Return what is given; at most one of the two can be."""
+        if offset is not None and exposure is not None:
+            raise ValueError(
+                "offset and exposure are both given; add the logarithm of the exposure to the offset, and pass their sum"
+            )
+        if exposure is not None:
+            return GivenOffset("exposure", exposure)
+        return None if offset is None else GivenOffset("offset", offset)
+
+    def attach(self, table: TableInput, column: str | None = None) -> tuple[TableInput, Offset]:
+        """Return the table with the values as a column, by default under an unused name, and the offset."""
+        if isinstance(self.values, str) and column in (None, self.values):
+            return table, Offset(self.values, self.kind)
+        if not isinstance(table, Table) or table.n_rows is None:
+            raise ValueError(
+                f'{self.kind} as an array requires a table in memory; for files, name the column: {self.kind}="..."'
+            )
+        if isinstance(self.values, str):
+            if self.values not in table.names:
+                raise ValueError(missing_column_message(self.values, table.names))
+            values = _all_rows(table)[self.values]
+        else:
+            values = pa.array(self._numbers(table.n_rows))
+        name = column or _unused_name(self.kind, set(table.names))
+        whole = _all_rows(table)
+        kept = whole.drop_columns([name]) if name in whole.column_names else whole
+        return open_table(kept.append_column(name, values)), Offset(name, self.kind)
+
+    def _numbers(self, n_rows: int) -> FloatArray:
+        given = np.full(n_rows, self.values) if isinstance(self.values, Real) else self.values
+        values = check_array(
+            given, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name=self.kind
+        )
+        if values.shape != (n_rows,):
+            raise ValueError(
+                f"{self.kind} must be the name of a column of X or have one number per row, shape ({n_rows},); got "
+                f"shape {values.shape}"
+            )
+        return np.asarray(values)
+
+
+def attach_target(
+    table: TableInput, y: pa.Array, sample_weight: object, schema: Schema | None, offset: Offset | None = None
+) -> LabeledTable:
     """Return a table in memory with y and the weights as columns, under unused names.
 
     The columns of the schema are checked first, so that a message lists only the columns of the user.
@@ -109,7 +161,7 @@ def attach_target(table: TableInput, y: pa.Array, sample_weight: object, schema:
     weight_name = None if sample_weight is None else _unused_name("sample_weight", taken)
     name = _unused_name("y", taken)
     attached = attach_columns(table, name, weight_name, y, sample_weight)
-    return replace(LabeledTable.of(attached, name, weight_name, schema), has_read_classes=True)
+    return replace(LabeledTable.of(attached, name, weight_name, schema, offset), has_read_classes=True)
 
 
 def warn_of_answer(table: TableInput, y: object) -> None:
@@ -149,11 +201,13 @@ def _check_weights(sample_weight: object, n_rows: int) -> FloatArray:
     return np.asarray(weight)
 
 
-def name_target(table: TableInput, target: str, sample_weight: object, schema: Schema | None) -> LabeledTable:
+def name_target(
+    table: TableInput, target: str, sample_weight: object, schema: Schema | None, offset: Offset | None = None
+) -> LabeledTable:
     """Return a table, opened, that contains its target and weights."""
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise ValueError("with target=..., the weights are a column of the table: pass its name as sample_weight")
-    return LabeledTable.of(open_table(table), target, sample_weight, schema)
+    return LabeledTable.of(open_table(table), target, sample_weight, schema, offset)
 
 
 def _unused_name(name: str, taken: set[str]) -> str:

@@ -229,6 +229,7 @@ class CpuEngine(Engine):
             np.ascontiguousarray(rows, np.int64),
             np.ascontiguousarray(learning_rates, np.float64),
             self.batch_size if batch_size is None else batch_size,
+            None if slots.offset is None else np.ascontiguousarray(slots.offset, np.float32),
         )
 
     def shift_bias(self, shift: FloatArray) -> None:
@@ -287,7 +288,9 @@ class CpuEngine(Engine):
             weight=np.ascontiguousarray(slots.weight, np.float32),
             threads=threads,
         )
-        return scores if self.n_outputs == 1 else np.ascontiguousarray(scores.reshape(self.n_outputs, -1).T)
+        if self.n_outputs == 1:
+            return slots.add_offset(scores)
+        return np.ascontiguousarray(scores.reshape(self.n_outputs, -1).T)
 
     def params(self, averaged: bool = False) -> Params:
         values = {name: np.array(array) for name, array in self.values.items()}

@@ -68,7 +68,8 @@ class Engine(ABC):
     ) -> FloatArray:
         """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
 
-        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
+        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step. The
+        offset of the slots is a part of the scores.
         """
 
     @abstractmethod

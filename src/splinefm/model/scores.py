@@ -150,7 +150,7 @@ class BatchScorer:
             weight=np.ascontiguousarray(slots.weight, np.float32),
             threads=self._threads,
         )
-        return scores if len(bias) == 1 else np.ascontiguousarray(scores.reshape(len(bias), -1).T)
+        return slots.add_offset(scores) if len(bias) == 1 else np.ascontiguousarray(scores.reshape(len(bias), -1).T)
 
 
 def predict_scores(model: AnyModel, params: Params, slots: Slots, threads: int | None = None) -> Float32Array:
@@ -171,7 +171,7 @@ def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
     field = layout.unit_field[layout.window_unit]
     start = small.feature_ptr[field] + layout.weight_ptr[:-1] - first[field]
     start = start + np.arange(n)[:, None] * np.diff(first)[field]
-    return Slots(start.astype(np.int32), slots.weight, small), {
+    return replace(slots, start=start.astype(np.int32), layout=small), {
         **params,
         **{name: params[name][:, index] for name in TABLES},
     }

@@ -33,9 +33,9 @@ def rank_columns(chunks: Chunks, schema: Schema, training: Training) -> list[str
     kept = chunks.kept
     assert kept is not None
     rows = evenly_spaced_rows(kept.sample_weight > 0, MAX_RANKED)
-    y, weight = kept.y[rows], kept.sample_weight[rows]
-    constant = np.full((len(rows), *np.shape(chunks.start)), chunks.start)
-    slope = chunks.loss.slope(y, constant).reshape(len(rows), -1)
+    some = take_rows(kept, rows)
+    weight = some.sample_weight
+    slope = chunks.loss.slope(some.y, some.constant_scores(chunks.start)).reshape(len(rows), -1)
     residuals = -slope * np.sqrt(weight / weight.mean())[:, None]
     read = [item.name for item in schema.singles if not item.holds_lists]
     values = read_values(chunks, read, rows)
@@ -91,12 +91,12 @@ def _mix_slots(slots: Slots, others: Slots, own: list[int]) -> Slots:
         windows = slice(*layout.window_ptr[f : f + 2])
         weights = slice(*layout.weight_ptr[[windows.start, windows.stop]])
         start[:, windows], weight[:, weights] = slots.start[:, windows], slots.weight[:, weights]
-    return Slots(start, weight, layout)
+    return replace(slots, start=start, weight=weight)
 
 
 def _share(rows: Chunk, score: FloatArray, loss: Loss, start: float | FloatArray) -> float:
     """Return the share of what the constant leaves that some scores explain."""
-    constant = np.full((len(rows.y), *np.shape(start)), start)
+    constant = rows.constant_scores(start)
     unexplained, all_of_it = (
         float(np.average(loss.value(rows.y, each), weights=rows.sample_weight)) for each in (score, constant)
     )

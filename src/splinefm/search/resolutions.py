@@ -72,8 +72,7 @@ def choose_resolutions(
     whole = loss_of(params)
     weight = float(validation.sample_weight.sum())
     error = whole - loss.floor(validation.y, validation.sample_weight) / weight
-    constant = np.full((len(validation.y), *np.shape(start)), start)
-    unit = min(mean_loss(constant) - whole, ERRORS * error)
+    unit = min(mean_loss(validation.constant_scores(start)) - whole, ERRORS * error)
     if unit <= 0.0:  # the model explains nothing
         return {}
     chosen: dict[str, tuple[int, ...]] = {}

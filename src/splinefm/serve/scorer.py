@@ -11,7 +11,7 @@ from splinefm._arrays import FloatArray, Int64Array
 from splinefm._checks import check_fitted
 from splinefm._core import JsonRows, RowScorer
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.plans import RowFields, read_number
+from splinefm.encode.plans import RowFields, one_value, read_number
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.model.scores import row_params
 from splinefm.train.fitted import Fitted
@@ -50,6 +50,9 @@ class Scorer:
     def __init__(self, fitted: Fitted) -> None:
         self.fitted = check_fitted(fitted)
         fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
+        if (offset := fitted.offset) is not None:
+            is_log, largest = offset.kind == "exposure", offset.largest(fitted.loss)
+            fields.add_offset(offset.column, is_log, fitted.loss.score_unit, largest)
         self.slow_fields = fields.slow
         self._scorer, self._columns, self._readers = _compile(fitted, fields), fields.columns, fields.readers
         self._score: Any = self._scorer.score if fitted.n_outputs == 1 else self._scorer.scores
@@ -69,7 +72,8 @@ class Scorer:
         Parameters
         ----------
         row : mapping of str to value
-            A value for every field; None and NaN are missing values, other keys are ignored.
+            A value for every field, and for the column of the offset if there is one; None and NaN are missing
+            values, other keys are ignored.
         link : bool
             Whether to return the prediction: a probability, mean, rate or quantile; see `Loss`.
         """
@@ -131,6 +135,9 @@ class Scorer:
                 f'a row is a dict of values by column, such as {{"x": 1.0}}, got {type(row).__name__}; '
                 "for a list of rows use many, for columns fitted.scores"
             ) from error
+        offset = self.fitted.offset
+        if offset is not None and offset.column not in row:
+            raise ValueError(offset.missing_message([str(key) for key in row.keys()], "the row")) from error  # noqa: SIM118
         for name in self.fitted.encoder.schema.columns:
             if name not in row:
                 message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
@@ -138,6 +145,8 @@ class Scorer:
         for item in self.fitted.encoder.schema.column_readers:
             if isinstance(item, Numerical):  # raises for numbers that the field refuses
                 item.find_tokens(np.array([read_number(item, row[item.column])]))
+        if offset is not None:
+            offset.scores(one_value(offset.column, row[offset.column]), self.fitted.loss)
 
 
 def _compile(fitted: Fitted, fields: RowFields) -> RowScorer:

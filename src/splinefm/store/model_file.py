@@ -47,6 +47,7 @@ from splinefm.store.container import (
 )
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
+from splinefm.train.offsets import Offset
 from splinefm.train.results import Epoch, Evidence, Run, SearchEntry, StudySummary, TrialSummary
 from splinefm.train.settings import Training
 
@@ -101,6 +102,8 @@ def describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any]
     known = {part: describe(value, part, f"the {part}", tensors) for part, value in optional.items() if value}
     if encoder.interactions is not None:
         known["interactions"] = encoder.interactions.to_value()
+    if fitted.offset is not None:
+        known["offset"] = {"column": fitted.offset.column, "kind": fitted.offset.kind}
     if any(sources.values()):
         known["provenance"] = {name: source for name, source in sources.items() if source}
     return {
@@ -176,7 +179,7 @@ _FORMER_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 _PARTS = {"encoder", "model", "loss", "training", "history"}
 # The settings were searched, by `sf.tune` or by the fit itself; there were held-out rows. Older files have no evidence.
-_OPTIONAL = {"study", "evidence", "search", "provenance", "interactions"}
+_OPTIONAL = {"study", "evidence", "search", "provenance", "interactions", "offset"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.
 _HIGHEST_ORDER = 64
@@ -210,7 +213,22 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
     require(is_apart(model, params, encoder.layout, vectors=not mapped), "columns interact that must not")
     require(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
-    return Fitted(encoder, model, params, loss, history, training, study, evidence, search)
+    offset = _restore_offset(description.get("offset"), loss)
+    return Fitted(encoder, model, params, loss, history, training, study, evidence, search, offset)
+
+
+def _restore_offset(description: Any, loss: Loss) -> Offset | None:
+    if description is None:
+        return None
+    known = isinstance(description, dict) and description.keys() == {"column", "kind"}
+    require(known and isinstance(description["column"], str), "its offset is invalid")
+    require(description["kind"] in ("offset", "exposure"), "its offset is invalid")
+    offset = Offset(**description)
+    try:
+        offset.check_loss(loss)
+    except ValueError as error:
+        raise Damaged(f"its offset is invalid: {error}") from error
+    return offset
 
 
 def _restore_search(description: Any, tensors: dict[str, Array]) -> tuple[SearchEntry, ...]:

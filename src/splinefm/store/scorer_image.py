@@ -16,8 +16,8 @@ import numpy.typing as npt
 from splinefm._arrays import Array
 
 MAGIC = b"\x89SFS\r\n\x1a\n"
-VERSION = 1
-"""Incremented when libraries of an earlier version would misread a file."""
+VERSION, WITH_OFFSET = 1, 2
+"""Versions of files: those of a model with an offset have one that earlier libraries refuse, as they must."""
 
 SECTIONS = (
     *("meta", "tables", "factors", "linear", "between", "bias"),
@@ -34,7 +34,7 @@ class _Entry(NamedTuple):
     size: int
 
 
-def image_blocks(sections: dict[str, Array]) -> list[Any]:
+def image_blocks(sections: dict[str, Array], version: int = VERSION) -> list[Any]:
     """The blocks of a file, one after the other."""
     blocks: list[Any] = []
     entries: list[_Entry] = []
@@ -45,9 +45,9 @@ def image_blocks(sections: dict[str, Array]) -> list[Any]:
         blocks += [data, bytes(_padded(len(data)) - len(data))]
         at += _padded(len(data))
     table = b"".join(struct.pack("<IIQQ", *entry) for entry in entries)
-    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, 0, 0)
+    header = struct.pack("<8sIIQII", MAGIC, version, len(sections), at, 0, 0)
     checksum = zlib.crc32(table, zlib.crc32(header))
-    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, checksum, 0)
+    header = struct.pack("<8sIIQII", MAGIC, version, len(sections), at, checksum, 0)
     head = header + table
     return [head, bytes(_padded(len(head)) - len(head)), *blocks]
 

@@ -35,7 +35,7 @@ from splinefm.store.sharded import (
     write_model,
     write_shard,
 )
-from splinefm.train.fitted import Fitted
+from splinefm.train.fitted import Fitted, encode_rows
 
 TableScorer: TypeAlias = Callable[[object], Float32Array]
 # Rows that are scored at a time: their active features are in memory.
@@ -173,6 +173,7 @@ class ShardedModel:
             Warn (`DriftWarning`) if many more values are unseen, out of range or missing than in training.
         """
         if isinstance(table, Slots):
+            self.head.check_slots(table)
             return self._score(table, threads)
         return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
@@ -198,7 +199,7 @@ class ShardedModel:
         """
 
         def scores(table: object) -> Float32Array:
-            chunks = self.encoder.encode_chunks(table, rows=self._rows_at_once, threads=threads, watch=watch)
+            chunks = encode_rows(self.head, table, rows=self._rows_at_once, threads=threads, watch=watch)
             parts = [self._score(slots, threads) for slots in chunks]
             return np.concatenate(parts) if parts else self._empty_scores()
 

@@ -125,14 +125,15 @@ def scan_table(
     source: LabeledTable, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
 ) -> tuple[EncoderStatistics, TargetSummary]:
     """Read a table once, and hold rows out; invalid targets and weights raise an error before training begins."""
-    statistics, targets = EncoderStatistics(source.schema, training.threads), TargetSummary(loss)
+    statistics, targets = EncoderStatistics(source.schema, training.threads), TargetSummary(loss, source.offset is not None)
     progress.begin("reading the table", source.opened.n_rows)
     for batch in prefetch(source.batches(CHUNK)):
         y, weight = source.targets(batch)
         loss.check(y, source.target, statistics.n_rows)
+        offset = source.offsets(batch, statistics.n_rows)
         held_out.add(statistics.n_rows, batch)
         statistics.update_batch(batch)
-        targets.add(y, weight)
+        targets.add(y, weight, offset)
         progress.advance(batch.num_rows)
     return statistics, targets
 
@@ -244,12 +245,17 @@ class Chunks:
     def keep(self, progress: Progress = SILENT) -> None:
         """Encode all rows in table order and keep them in memory."""
         progress.begin("encoding", self.n_rows)
-        chunk = Chunk(empty_slots(self.n_rows, self.encoder.layout), np.empty(self.n_rows), np.empty(self.n_rows))
+        slots = empty_slots(self.n_rows, self.encoder.layout)
+        if self.source.offset is not None:
+            slots = replace(slots, offset=np.empty(self.n_rows, np.float32))
+        chunk = Chunk(slots, np.empty(self.n_rows), np.empty(self.n_rows))
         at = first = 0
         for batch in prefetch(self.source.batches(self.rows_per_chunk)):
             part = self._encode(np.arange(first, first + batch.num_rows), batch)
             rows = slice(at, at + len(part.y))
             chunk.slots.start[rows], chunk.slots.weight[rows] = part.slots.start, part.slots.weight
+            if slots.offset is not None:
+                slots.offset[rows] = part.slots.offset
             chunk.y[rows], chunk.sample_weight[rows] = part.y, part.sample_weight
             at, first = rows.stop, first + batch.num_rows
             progress.advance(len(part.y))
@@ -283,7 +289,8 @@ class Chunks:
             for part, slots in zip(parts, encoded, strict=True):
                 part.append((fresh, slots))
         other.kept, other.validation = (
-            chunk._replace(slots=join_slots(origins, encoder, part)) for chunk, part in zip(chunks, parts, strict=True)
+            chunk._replace(slots=replace(join_slots(origins, encoder, part), offset=chunk.slots.offset))
+            for chunk, part in zip(chunks, parts, strict=True)
         )
         return other
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
+import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.drift import Watch, watch_scores
-from splinefm.encode.encoder import Encoder
+from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import counted
+from splinefm.encode.tables.open import open_table
 from splinefm.model.family import AnyModel
 from splinefm.model.family.contract import Params
 from splinefm.model.family.parameters import params_of
 from splinefm.model.scores import BatchScorer
 from splinefm.train.losses import Loss
+from splinefm.train.offsets import Offset
 from splinefm.train.results import SAMPLED, Epoch, Evidence, Remark, SearchEntry, StudySummary, best_epoch, find_remarks
 from splinefm.train.settings import Training
 from splinefm.train.targets import Classes, Label, listed
@@ -54,6 +57,8 @@ class Fitted:
         The search that found the settings, if `sf.tune` fitted the model; what the held-out rows told: see `remarks`.
     search : tuple of SearchEntry
         The settings that the fit tried by itself, the chosen one first; a mixture has several that were chosen.
+    offset : Offset, optional
+        The column that is added to the score, or whose logarithm is: see `fit_model`.
 
     Examples
     --------
@@ -73,6 +78,7 @@ class Fitted:
     study: StudySummary | None = None
     evidence: Evidence | None = None
     search: tuple[SearchEntry, ...] = ()
+    offset: Offset | None = None
 
     def __repr__(self) -> str:
         best = best_epoch(self.history)
@@ -80,7 +86,8 @@ class Fitted:
         measured = "" if math.isnan(value) else f", validation {self.loss.metric_name} {value:.5g}"
         names = counted("field", self.encoder.schema.names)
         rows = f"{'a sample of ' if self.has_sample else ''}{self.encoder.n_rows:,} rows"
-        return f"Fitted({self.model}, {self.loss} loss, {rows}{measured}, {names})"
+        offset = "" if self.offset is None else f", {self.offset}"
+        return f"Fitted({self.model}, {self.loss} loss, {rows}{measured}, {names}{offset})"
 
     @property
     def has_sample(self) -> bool:
@@ -105,6 +112,21 @@ class Fitted:
     def classes(self) -> Classes | None:
         """The labels that the targets 0, 1, ... had in the table; None if they were numbers."""
         return self.loss.classes
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a prediction reads: those of the fields, and that of the offset if there is one.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0] * 50, "years": [1.0, 2.0] * 50, "claims": [0, 1] * 50}
+        >>> training = sf.Training(epochs=1, threads=1, effort="fast")
+        >>> sf.fit_model(table, "claims", loss="poisson", exposure="years", training=training).columns
+        ['x', 'years']
+        """
+        own = [] if self.offset is None else [self.offset.column]
+        return list(dict.fromkeys([*self.encoder.schema.columns, *own]))
 
     @property
     def n_outputs(self) -> int:
@@ -140,10 +162,28 @@ class Fitted:
         loss = replace(self.loss, of_class=self.classes[output])
         return replace(self, params=params_of(self.params, output), loss=loss)
 
+    def without_offset(self) -> Fitted:
+        """Return the model whose scores leave out the offset: a view, without copies; itself if it has none.
+
+        With an exposure, it predicts rates per unit of exposure.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0, 2.0] * 50, "years": [1.0, 0.5] * 75, "claims": [0, 0, 1] * 50}
+        >>> training = sf.Training(epochs=2, threads=1)
+        >>> fitted = sf.fit_model(table, "claims", loss="poisson", exposure="years", training=training)
+        >>> rates = fitted.without_offset().predict({"x": table["x"]})
+        >>> bool(np.allclose(fitted.predict(table), rates * table["years"]))
+        True
+        """
+        return self if self.offset is None else replace(self, offset=None)
+
     def scores(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> Float32Array:
         """Return the raw scores of all rows of a table, in order: shape (n,), or (n, classes) for more than two.
 
-        The table is encoded in chunks and does not have to fit in memory.
+        The table is encoded in chunks and does not have to fit in memory. If the model has an offset, the table must
+        have its column.
 
         Parameters
         ----------
@@ -155,6 +195,7 @@ class Fitted:
             Warn (`DriftWarning`) if many more values are unseen, out of range or missing than in training.
         """
         if isinstance(table, Slots):
+            self.check_slots(table)
             return BatchScorer(self.model, self.params, table.layout, threads)(table)
         return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
@@ -184,7 +225,7 @@ class Fitted:
         score = BatchScorer(self.model, self.params, self.encoder.layout, threads)
 
         def scores(table: object) -> Float32Array:
-            parts = [score(slots) for slots in self.encoder.encode_chunks(table, threads=threads, watch=watch)]
+            parts = [score(slots) for slots in encode_rows(self, table, threads=threads, watch=watch)]
             empty = (0,) if self.n_outputs == 1 else (0, self.n_outputs)
             return np.concatenate(parts) if parts else np.empty(empty, np.float32)
 
@@ -201,6 +242,12 @@ class Fitted:
             As in `scores`.
         """
         return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
+
+    def check_slots(self, slots: Slots) -> None:
+        """Raise unless encoded rows have an offset if the model has one, and none if it has none."""
+        if (self.offset is None) != (slots.offset is None):
+            have, has = ("an offset", "has none") if self.offset is None else ("no offset", f"has the {self.offset}")
+            raise ValueError(f"these slots have {have}, and the model {has}; pass the table instead of its slots")
 
     # The methods below import against the order of the folders: users look for them on the model that they hold. The
     # imports happen in the call, so that importing `train` needs none of the later folders.
@@ -445,3 +492,21 @@ class Fitted:
         from splinefm.export.tables import export_tables
 
         return export_tables(self, folder, format=format)
+
+
+def encode_rows(
+    fitted: Fitted, table: object, *, rows: int = CHUNK, threads: int | None = None, watch: Watch | None = None
+) -> Iterator[Slots]:
+    """Encode a table in chunks as `Encoder.encode_chunks` does, with the offset of the model if it has one."""
+    encoder, offset = fitted.encoder, fitted.offset
+    if offset is None:
+        yield from encoder.encode_chunks(table, rows=rows, threads=threads, watch=watch)
+        return
+    source = open_table(table, types={offset.column: pa.large_string(), **encoder.schema.column_types()})
+    encoder.schema.check_columns(source.names)
+    offset.check_columns(source.names)
+    first = 0
+    for batch in source.chunks(fitted.columns, rows):
+        added = offset.in_scores(offset.of_batch(batch, first), fitted.loss, first)
+        yield replace(encoder.encode_batch(batch, threads=threads, watch=watch), offset=added)
+        first += batch.num_rows

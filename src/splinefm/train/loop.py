@@ -124,7 +124,7 @@ class EpochSelector:
         if self.validation is None or not len(self._losses):
             return None
         y, weight = self.validation.y, self.validation.sample_weight
-        constant = loss.value(y, np.full((len(y), *np.shape(start)), start))
+        constant = loss.value(y, self.validation.constant_scores(start))
         value, error = mean_and_error(self._losses, weight)
         gain, gain_error = mean_and_error(constant - self._losses, weight)
         floor = loss.floor(y, weight) / float(weight.sum())

@@ -129,6 +129,21 @@ class LossFormula:
     has_floor: ClassVar[bool] = False
     """Whether perfect predictions have a loss other than 0."""
 
+    @property
+    def variance_power(self) -> float:
+        """The power of the mean that the variance is proportional to, of losses with a log link."""
+        return 2.0
+
+    def without_offset(self, y: FloatArray, weight: FloatArray, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return targets and weights of rows without an offset that have the same best constant score.
+
+        The logistic loss has none: see `TargetSummary`.
+        """
+        if self.link == "log":
+            factor = np.exp(offset)
+            return y / factor, weight * factor ** (2.0 - self.variance_power)
+        return y - offset, weight
+
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         """Return the loss of each row."""
         raise NotImplementedError
@@ -209,6 +224,10 @@ class Poisson(LossFormula):
     link, metric_name, title, has_floor = "log", "loss", "Poisson loss", True
     meaning = "mean Poisson loss, rate - y log(rate); lower is better"
 
+    @property
+    def variance_power(self) -> float:
+        return 1.0
+
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(from_score("log", score) - y * score)
 
@@ -258,6 +277,10 @@ class Tweedie(_Positive):
     metric_name, title = "Tweedie deviance", "half the Tweedie deviance (targets over their mean)"
     meaning = "mean Tweedie deviance of power {parameter:g}; lower is better"
     named, default = "power", 1.5
+
+    @property
+    def variance_power(self) -> float:
+        return self.parameter
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         one, two = 1.0 - self.parameter, 2.0 - self.parameter
@@ -583,6 +606,17 @@ class Loss:
     def standardize(self, y: FloatArray) -> FloatArray:
         """Return the target as the model sees it."""
         return (y - self.center) / self.scale
+
+    @property
+    def score_unit(self) -> float:
+        """What a score of one adds: the scale for losses that predict center + scale * score, otherwise 1.
+
+        Examples
+        --------
+        >>> Loss("squared", scale=10.0).score_unit, Loss("gamma", scale=10.0).score_unit
+        (10.0, 1.0)
+        """
+        return self.scale if self.link == "identity" and self.of_class is None else 1.0
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         """Return the loss of each row for standardized targets."""

@@ -24,6 +24,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.train.losses import Loss
+from splinefm.train.offsets import Offset
 from splinefm.train.settings import Training, seeded
 from splinefm.train.targets import (
     BALANCED,
@@ -50,6 +51,19 @@ class Chunk(NamedTuple):
     y: FloatArray
     sample_weight: FloatArray
 
+    def constant_scores(self, constant: float | FloatArray) -> FloatArray:
+        """Return the scores of a model without fields: a constant, or one for each class, and the offset of each row.
+
+        Examples
+        --------
+        >>> from splinefm.encode.slots import SlotLayout
+        >>> slots = Slots(np.zeros((2, 0), np.int32), np.zeros((2, 0), np.float32), SlotLayout(()))
+        >>> Chunk(slots, np.zeros(2), np.ones(2)).constant_scores(0.5)
+        array([0.5, 0.5])
+        """
+        scores = np.full((len(self.y), *np.shape(constant)), constant)
+        return scores if self.slots.offset is None else scores + self.slots.offset
+
 
 @dataclass(frozen=True)
 class LabeledTable:
@@ -71,6 +85,8 @@ class LabeledTable:
         Their weights.
     has_read_classes : bool
         Whether `classes` is known to be complete.
+    offset : Offset, optional
+        The column that is a known part of the score.
     """
 
     schema: Schema
@@ -80,12 +96,17 @@ class LabeledTable:
     classes: Classes | None = None
     class_weights: tuple[float, ...] | None = None
     has_read_classes: bool = False
+    offset: Offset | None = None
 
     @staticmethod
-    def of(table: Table, target: str, sample_weight: str | None, schema: Schema | None) -> LabeledTable:
+    def of(
+        table: Table, target: str, sample_weight: str | None, schema: Schema | None, offset: Offset | None = None
+    ) -> LabeledTable:
         """Return an open table with its columns; the fields are inferred if they are not given."""
-        schema = schema or infer_schema(table, target=target).without(sample_weight)
-        return LabeledTable(schema, target, sample_weight, table)
+        if schema is None:
+            not_fields = (sample_weight, None if offset is None else offset.column)
+            schema = infer_schema(table, target=target).without(*not_fields)
+        return LabeledTable(schema, target, sample_weight, table, offset=offset)
 
     def with_interactions(self, interaction_cst: InteractionCst) -> LabeledTable:
         """Return a copy whose schema has these constraints on interactions; None leaves it as it is."""
@@ -121,23 +142,24 @@ class LabeledTable:
             type(self.classes[0]) if self.classes else float, pa.float64()
         )
         table = open_table(self.table, types={**self.schema.column_types(), self.target: target})
-        for name in (self.target, self.sample_weight):
-            if name is not None and name not in table.names:
+        for name in self._target_names:
+            if name not in table.names:
                 raise ValueError(missing_column_message(name, table.names))
         self.schema.check_columns(table.names, self.target)
         return table
 
     @property
     def names(self) -> list[str]:
-        """The columns of the fields, the target and the sample weights."""
-        return [*self.schema.columns, *self._target_names]
+        """The columns of the fields, the target, the sample weights and the offset, each once."""
+        return list(dict.fromkeys([*self.schema.columns, *self._target_names]))
 
     @property
     def _target_names(self) -> list[str]:
-        return [self.target, *([self.sample_weight] if self.sample_weight else [])]
+        named = (self.target, self.sample_weight, self.offset and self.offset.column)
+        return [name for name in dict.fromkeys(named) if name]
 
     def target_batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of targets and sample weights only, in table order."""
+        """Yield record batches of targets, sample weights and offsets only, in table order."""
         return self.opened.chunks(self._target_names, rows)
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -150,6 +172,10 @@ class LabeledTable:
         if self.sample_weight is None:
             return self._weigh(y, np.ones(len(y)))
         return self._weigh(y, as_weights(batch.column(self.sample_weight), self.sample_weight))
+
+    def offsets(self, batch: pa.RecordBatch, first: int | None = None) -> FloatArray | None:
+        """Return the offsets of a batch in the unit of the link; see `Offset.values`."""
+        return None if self.offset is None else self.offset.of_batch(batch, first)
 
     def _weigh(self, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
@@ -166,6 +192,8 @@ class LabeledTable:
         y, weight = self.targets(batch)
         loss.check(y, self.target)
         slots = encoder.encode_batch(batch, threads=threads)
+        if self.offset is not None:
+            slots = replace(slots, offset=self.offset.in_scores(self.offset.of_batch(batch), loss))
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
 
 
@@ -294,7 +322,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 def row_keys(slots: Slots) -> Keys:
     """Return a number for each row, the same for the same slots, different for others up to rare collisions."""
-    return _hashed(slots.start, slots.weight)
+    keys = _hashed(slots.start, slots.weight)
+    return keys if slots.offset is None else keys + slots.offset.view(np.uint32).astype(np.uint64) * _ODD
 
 
 def field_keys(slots: Slots, f: int) -> Keys:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
-from splinefm.train.losses import Loss
+from splinefm.train.losses import SMALLEST, Loss, find_root, from_score
 from splinefm.train.targets import check_total_weight, class_totals, weighted_sum
 
 # Targets that are kept to find quantiles of them: all of a table, or a sample of at least half as many.
@@ -55,13 +55,13 @@ class TargetSample:
 
     def __init__(self) -> None:
         self.share = 1.0
-        self.rows = np.zeros((3, 0))
-        """Position in [0, 1), target and weight of each row."""
+        self.rows = np.zeros((4, 0))
+        """Position in [0, 1), target, weight and offset of each row."""
 
-    def add(self, first: int, y: FloatArray, weight: FloatArray) -> None:
+    def add(self, first: int, y: FloatArray, weight: FloatArray, offset: FloatArray | None = None) -> None:
         """Add rows, of which the first has this number in the table."""
         position = np.modf(np.arange(first, first + len(y)) * _GOLDEN)[0]
-        self._append(np.stack([position, y, weight])[:, weight > 0.0])
+        self._append(np.stack([position, y, weight, np.zeros(len(y)) if offset is None else offset])[:, weight > 0.0])
 
     def merge(self, other: TargetSample) -> None:
         """Add the sample of later rows."""
@@ -76,6 +76,37 @@ class TargetSample:
             self.rows = self.rows[:, self.rows[0] < self.share]
 
 
+def moments_of(loss: Loss, y: FloatArray, weight: FloatArray, offset: FloatArray | None) -> Moments:
+    """Return the moments of the targets that a loss is fitted to, if they do without a sample."""
+    if offset is not None and loss.link != "logistic":
+        y, weight = loss.formula.without_offset(y, weight, offset)
+    return Moments.of(y, weight)
+
+
+def needs_sample(loss: Loss, has_offset: bool) -> bool:
+    """Return whether moments of the targets do not determine what a loss is fitted to."""
+    return not loss.formula.by_mean or (has_offset and loss.link == "logistic")
+
+
+def sampled(
+    loss: Loss, y: FloatArray, weight: FloatArray, offset: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Return targets, weights and offsets of a sample; targets other than log-odds have their offset subtracted."""
+    if offset is not None and loss.link != "logistic":
+        return *loss.formula.without_offset(y, weight, offset), None
+    return y, weight, offset
+
+
+def _start_of_log_odds(y: FloatArray, weight: FloatArray, offset: FloatArray) -> float:
+    """Return the constant for which log-odds of constant + offset predict as many positive rows as there are."""
+    total = float(weight.sum())
+    positive = min(max(weighted_sum(weight, y) / total, SMALLEST), 1.0 - SMALLEST) * total
+    farthest = float(np.abs(offset).max()) - math.log(SMALLEST)
+    return find_root(
+        lambda score: weighted_sum(weight, from_score("logistic", score + offset)) - positive, -farthest, farthest
+    )
+
+
 class TargetSummary:
     """What losses are fitted to: mean and standard deviation of all targets, a sample for quantiles, totals of classes.
 
@@ -83,18 +114,20 @@ class TargetSummary:
     ----------
     loss : Loss
         The loss that will be fitted.
+    has_offset : bool
+        Whether the rows have an offset.
     """
 
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
+    def __init__(self, loss: Loss, has_offset: bool = False) -> None:
+        self.loss, self.has_offset = loss, has_offset
         self.moments, self.sample, self.n_rows = Moments(), TargetSample(), 0
         self.totals = np.zeros(loss.n_outputs)
 
-    def add(self, y: FloatArray, weight: FloatArray) -> None:
+    def add(self, y: FloatArray, weight: FloatArray, offset: FloatArray | None = None) -> None:
         """Add the next rows of the table."""
-        self.moments = self.moments.merge(Moments.of(y, weight))
-        if not self.loss.formula.by_mean:
-            self.sample.add(self.n_rows, y, weight)
+        self.moments = self.moments.merge(moments_of(self.loss, y, weight, offset))
+        if needs_sample(self.loss, self.has_offset):
+            self.sample.add(self.n_rows, *sampled(self.loss, y, weight, offset))
         if self.loss.link == "softmax":
             self.totals += class_totals(y, weight, len(self.totals))
         self.n_rows += len(y)
@@ -106,6 +139,11 @@ class TargetSummary:
         check_total_weight(self.moments.weight)
         y, weight = self._targets()
         loss = self.loss.fit(y, weight)
+        if self.has_offset and loss.link == "logistic":
+            return loss, _start_of_log_odds(*self.sample.rows[1:])
+        if self.has_offset and loss.link == "log":  # means per unit of exposure can be as small as the unit
+            mean = float(loss.standardize(y)[0])
+            return loss, math.log(mean if mean > 0.0 else SMALLEST)
         return loss, loss.start(loss.standardize(y), weight)
 
     def _targets(self) -> tuple[FloatArray, FloatArray]:

@@ -151,7 +151,7 @@ class Learner:
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
         self.history, self.study, self.evidence = fitted.history, fitted.study, fitted.evidence
-        self.search = fitted.search
+        self.search, self.offset = fitted.search, fitted.offset
         self.verdict: Verdict | None = None
         self.rng = seeded(self.training.seed)
         self.engine = start_engine(
@@ -262,7 +262,8 @@ class Learner:
         """
         check_columns(target, sample_weight)
         known = (self.loss.classes, self.loss.class_weights)
-        source = LabeledTable(Schema(self.encoder.fields), target, sample_weight, table, *known)
+        schema = Schema(self.encoder.fields)
+        source = LabeledTable(schema, target, sample_weight, table, *known, offset=self.offset)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
         n_rows = self._check(source)
         guarded = None
@@ -290,7 +291,7 @@ class Learner:
         """Return the current model."""
         params = Shapes(self.encoder, self.model).impose(self.engine.params())
         training = self.training.on_any_machine()
-        known = (self.study, self.evidence, self.search)
+        known = (self.study, self.evidence, self.search, self.offset)
         return Fitted(self.encoder, self.model, params, self.loss, self.history, training, *known)
 
     def state(self) -> LearnerState:
@@ -366,6 +367,8 @@ class Learner:
         for batch in source.target_batches(STREAM_ROWS):
             y, weight = source.targets(batch)
             self.loss.check(y, source.target, n_rows)
+            if (offset := source.offsets(batch, n_rows)) is not None and source.offset is not None:
+                source.offset.in_scores(offset, self.loss, n_rows)
             n_rows, total = n_rows + batch.num_rows, total + float(weight.sum())
         check_total_weight(total)
         return n_rows

@@ -93,10 +93,15 @@ class DeviceBatch(NamedTuple):
     weight: torch.Tensor
     y: torch.Tensor
     share: torch.Tensor
+    offset: torch.Tensor | None
 
     def part(self, first: int, n: int) -> DeviceBatch:
         """Return n rows, from `first` on."""
-        return DeviceBatch(*(tensor[first : first + n] for tensor in self))
+        return DeviceBatch(*(tensor if tensor is None else tensor[first : first + n] for tensor in self))
+
+    def with_offset(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return scores with the offset of the rows, if they have one."""
+        return scores if self.offset is None else scores + self.offset
 
 
 def make_batch(
@@ -109,6 +114,7 @@ def make_batch(
         on_device(slots.weight[rows], torch.float32, device),
         on_device(y[rows], exact, device),
         on_device(share, exact, device),
+        None if slots.offset is None else on_device(slots.offset[rows], exact, device),
     )
 
 
@@ -373,7 +379,8 @@ class TorchEngine(Engine):
         table = self._table.flatten(1)
         sums = bag_sums(table, active.features, active.begin, active.weights).requires_grad_()
         scores = self._scores_of_units(sums.reshape(*shape, *self._table.shape[1:]), dense)
-        loss = (block.share * row_losses(self.loss, scores.to(self._exact), block.y)).sum()
+        scores = block.with_offset(scores.to(self._exact))
+        loss = (block.share * row_losses(self.loss, scores, block.y)).sum()
         loss.backward()
         # Weights in the order of their features: each sum is then the gradient of a feature.
         by_feature, order = torch.sort(active.features, stable=True)
@@ -424,7 +431,7 @@ class TorchEngine(Engine):
                 weight = on_device(rows.weight, torch.float32, self.device)
                 sums = self._windows.sums(self._table.flatten(1), start, weight)
                 parts.append(self._scores_of_units(sums.unflatten(2, self._table.shape[1:]), self._dense).cpu())
-        return np.ascontiguousarray(torch.cat(parts).numpy())
+        return slots.add_offset(np.ascontiguousarray(torch.cat(parts).numpy()))
 
     def shift_bias(self, shift: FloatArray) -> None:
         bias = self._dense["bias"]
