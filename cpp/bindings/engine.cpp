@@ -147,8 +147,8 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const Model
 }
 
 Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y,
-                    In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates,
-                    std::int64_t batch_size, std::optional<In<float>> offset) {
+                    In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates, std::int64_t batch_size,
+                    std::optional<In<float>> offset) {
     Engine& engine = *self.engine;
     const ShapeData& shape = engine.shape();
     const std::size_t n = start.shape(0);
@@ -160,9 +160,9 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
     need(batch_size >= 1 && batch_size <= engine.batch_size(),
          "a batch has from 1 to " + std::to_string(engine.batch_size()) + " rows (batch_size of the engine), got " +
              std::to_string(batch_size));
-    const Data data{numbers(start, "start"), numbers(weight, "weight"), numbers(y, "y"),
-                    numbers(sample_weight, "sample_weight"), numbers(rows, "rows"),
-                    offset ? numbers(*offset, "offset") : nullptr};
+    const Data data{numbers(start, "start"), numbers(weight, "weight"),
+                    numbers(y, "y"),         numbers(sample_weight, "sample_weight"),
+                    numbers(rows, "rows"),   offset ? numbers(*offset, "offset") : nullptr};
     const auto n_rows = static_cast<std::int64_t>(rows.size());
     const std::int64_t n_batches = (n_rows + batch_size - 1) / batch_size;
     need(static_cast<std::int64_t>(learning_rates.size()) >= n_batches, "every batch needs a learning rate");

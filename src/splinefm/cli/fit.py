@@ -50,6 +50,8 @@ class TrainingOptions:
     )
     ignore: opt.Ignore = None
     weight: opt.Weight = None
+    offset: opt.OffsetColumn = None
+    exposure: opt.Exposure = None
     validation: str | None = opt.option(
         "Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
         metavar="SHARE|FILE",
@@ -286,6 +288,8 @@ def fit_file(options: FitOptions, loss: Loss | None, quiet: bool) -> dict[str, A
         model=None if is_open else make_model(options, schema, say),
         loss=choice.loss,
         sample_weight=options.weight,
+        offset=options.offset,
+        exposure=options.exposure,
         training=training,
         class_weight="balanced" if options.balanced else None,
         verbose=not quiet,
@@ -301,6 +305,7 @@ def fit_in_process(
     """Fit on this process together with the others; process 0 returns a summary."""
     from splinefm.cli.targets import choose_loss
     from splinefm.distribute.fit import DistributedFit, fit_on_processes
+    from splinefm.train.offsets import as_offset
     from splinefm.train.progress import make_progress
     from splinefm.train.settings import Training
 
@@ -332,6 +337,7 @@ def fit_in_process(
             0.1 if validation is None else validation,
             replace(Training(), **training),
             "balanced" if options.balanced else None,
+            as_offset(options.offset, options.exposure, choice.loss),
         )
         with make_progress(processes.first and not quiet) as progress:
             fitted = fit_on_processes(fit, settings, processes, progress)
@@ -367,7 +373,8 @@ def find_schema(options: TrainingOptions, table: Table, say: Callable[[str], Non
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=target)
-    schema = without(inferred, [*ignored, *([] if weight is None else [weight])], target)
+    others = (weight, options.offset, options.exposure)
+    schema = without(inferred, [*ignored, *(name for name in others if name is not None)], target)
     numerical = len(schema.numerical)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in questions(schema):

@@ -72,6 +72,7 @@ def print_info(about: dict[str, Any]) -> None:
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
             ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
+            *([("offset", offset_text(about["offset"]))] if about["offset"] is not None else []),
             ("fitted to", f"{about['rows']:,} rows{SAMPLE if about['sample'] else ''}"),
             *([("interactions", _interactions(about["interactions"]))] if about["interactions"] is not None else []),
             ("training", _training(about)),
@@ -89,6 +90,19 @@ def print_info(about: dict[str, Any]) -> None:
         print()
         _print_history(about["history"][-LAST_EPOCHS:])
     print_search(about["search"], SHOWN_SETTINGS)
+
+
+def offset_text(offset: dict[str, str]) -> str:
+    """What the column of an offset does.
+
+    Examples
+    --------
+    >>> offset_text({"column": "years", "kind": "exposure"})
+    "the logarithm of 'years', an exposure, is added to the score"
+    """
+    if offset["kind"] == "exposure":
+        return f"the logarithm of {offset['column']!r}, an exposure, is added to the score"
+    return f"{offset['column']!r} is added to the score"
 
 
 def _parts(parts: list[dict[str, Any]]) -> str:

@@ -135,6 +135,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print progress or remarks.")]
 Threads = Annotated[int | None, count_option("Number of threads. All cores by default. Does not change the results.")]
 Weight = Annotated[str | None, column_option("Column of sample weights.")]
+OffsetColumn = Annotated[
+    str | None, column_option("Column that is added to the score, here and in predictions: log-odds, logarithms, ...")
+]
+Exposure = Annotated[
+    str | None,
+    column_option("Column of exposures, such as years, that predictions of poisson, gamma or tweedie multiply."),
+]
 ClassName = Annotated[str | None, class_option("Class whose score is shown, if the model has more than two.")]
 Ignore = Annotated[
     list[str] | None,

@@ -99,10 +99,9 @@ def predict_file(
         raise ValueError(f"--out {out!r}: Parquet is compressed already; choose a name without {_GZIP}")
     refuse_overwriting(out, data, model)
     fitted, table_scorer = open_model(model)
-    schema = fitted.encoder.schema
     # Identifiers are copied as they are in a text file: "007" must not become 7.
-    table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
-    require_columns(table, [*schema.columns, *ids])
+    table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **fitted.column_types()}, sep)
+    require_columns(table, [*fitted.columns, *ids])
     columns = _output_schema(table, ids, prediction_names(fitted), format_name)
     rows = 0
     with make_progress(verbose) as progress:
@@ -126,7 +125,10 @@ def _predictions(
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
+    first = 0
+    for batch in table.chunks(list(dict.fromkeys([*fitted.columns, *ids])), ROWS):
+        fitted.check_offset(batch, first)
+        first += batch.num_rows
         predictions = fitted.loss.predict(score(batch).astype(float)).reshape(batch.num_rows, -1)
         copied = [batch.column(name).cast(columns.field(name).type) for name in ids]
         yield pa.RecordBatch.from_arrays([*copied, *map(pa.array, predictions.T)], schema=columns)

@@ -85,6 +85,8 @@ def tune(
         table,
         options.target,
         sample_weight=options.weight,
+        offset=options.offset,
+        exposure=options.exposure,
         eval_set=validation if isinstance(validation, Table) else None,
         trials=search.trials,
         timeout=search.timeout,

@@ -33,23 +33,28 @@ class Batch(Pipelineable):
     # One over the number of times that a feature is expected in a batch of all processes in which it is active.
     shares: torch.Tensor
     total: torch.Tensor  # the sum of the weights on all processes
+    offset: torch.Tensor | None = None  # what is added to the scores
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
         """The batch on a device."""
-        others = (self.y, self.weight, self.shares, self.total)
-        moved = (tensor.to(device=device, non_blocking=non_blocking) for tensor in others)
+        moved = (tensor.to(device=device, non_blocking=non_blocking) for tensor in self._others)
         return Batch(self.features.to(device=device, non_blocking=non_blocking), *moved)
 
     def record_stream(self, stream: Any) -> None:
         """Keep the memory until a stream is done with it."""
         self.features.record_stream(stream)
-        for tensor in (self.y, self.weight, self.shares, self.total):
+        for tensor in self._others:
             tensor.record_stream(stream)
 
     def pin_memory(self) -> Batch:
         """The batch in pinned memory, from which copies to a GPU are asynchronous."""
-        others = (self.y, self.weight, self.shares, self.total)
-        return Batch(self.features.pin_memory(), *(tensor.pin_memory() for tensor in others))
+        return Batch(self.features.pin_memory(), *(tensor.pin_memory() for tensor in self._others))
+
+    @property
+    def _others(self) -> list[torch.Tensor]:
+        """The tensors beside the features; the offset is the last one, if there is one."""
+        own = [self.y, self.weight, self.shares, self.total]
+        return own if self.offset is None else [*own, self.offset]
 
 
 class BatchMaker:
@@ -97,6 +102,7 @@ class BatchMaker:
             torch.from_numpy(weight.astype(np.float32)),
             torch.from_numpy(shares),
             torch.zeros(1),
+            None if slots.offset is None else torch.from_numpy(slots.offset),
         )
 
     def features(self, slots: Slots) -> tuple[KeyedJaggedTensor, Float32Array]:
@@ -139,7 +145,8 @@ def _padded(slots: Slots, missing: int) -> Slots:
     first = layout.feature_ptr[layout.unit_field[layout.window_unit]]
     start = np.concatenate([slots.start, np.tile(first.astype(np.int32), (missing, 1))])
     weight = np.concatenate([slots.weight, np.zeros((missing, layout.n_weights), np.float32)])
-    return Slots(start, weight, layout)
+    offset = None if slots.offset is None else np.pad(slots.offset, (0, missing))
+    return Slots(start, weight, layout, offset)
 
 
 # Batches that wait for the model, on each process.

@@ -28,6 +28,7 @@ from splinefm.model.family.separation import check_model_keeps
 from splinefm.train.fitted import Fitted
 from splinefm.train.loop import settings_for
 from splinefm.train.losses import Loss
+from splinefm.train.offsets import Offset
 from splinefm.train.penalties import make_groups
 from splinefm.train.progress import SILENT, Progress
 from splinefm.train.rows import Chunk, LabeledTable
@@ -73,12 +74,15 @@ class DistributedFit:
     # How to train. There is no final run on all rows; crosses, resolutions by column and members are for one machine.
     training: Training = field(default_factory=Training)
     class_weight: ClassWeight = None
+    offset: Offset | None = None  # the column that is a known part of the score
 
     def check(self) -> None:
         """Raise if it asks for what several processes do not have."""
         check_trainable(self.model)
         check_interactions(self.schema)
         check_model_keeps(self.model, self.schema)
+        if self.offset is not None:
+            self.offset.check_loss(self.loss)
         training = self.training
         training.check_fields(self.schema.names)
         shaped = [item.name for item in self.schema.singles if item.required_shape is not None]
@@ -118,7 +122,9 @@ def fit_on_processes(
     training = settings_for_process(request.training, processes)
     loss = _with_weights(_with_classes(request.loss, request.target, rows, processes), request, rows, processes)
     share = request.validation if isinstance(request.validation, float | int) else 0.0
-    scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
+    scan = Scan(
+        request.schema, loss, request.target, request.sample_weight, share, training.seed, offset=request.offset
+    )
     with processes.fail_together():  # before the pass over all rows
         if given is not None:
             check_validation(given, scan)
@@ -148,7 +154,8 @@ def fit_on_processes(
     first_penalties(model)
     state = train(job, facts, settings)
     kept = replace(training, threads=request.training.threads)
-    fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), kept)
+    history = tuple(state.history)
+    fitted = Fitted(encoder, request.model, model.between(), loss, history, kept, offset=request.offset)
     return _finish(fitted, model, job, settings)
 
 

@@ -100,6 +100,8 @@ class Formula(nn.Module):
         """Return the objective of this process, whose mean over processes is the step's, and the scores."""
         vectors = self._units(pooled)
         scores = self.scores(vectors)
+        if batch.offset is not None:
+            scores = scores + batch.offset
         losses = row_losses(self.loss, scores, batch.y)
         objective = (self.n_processes / batch.total.clamp_min(1e-30)) * (batch.weight * losses).sum()
         return (objective + self.n_processes * self._penalty(vectors, batch.shares)).sum(), torch.cat(
@@ -213,7 +215,7 @@ class ParallelModel:
         ones = torch.ones(len(slots))
         batch = Batch(features, ones, ones, torch.from_numpy(shares), torch.ones(1)).to(self.processes.device)
         scores = self.evaluate(batch)[:, 1:].cpu().numpy()
-        return scores[:, 0] if self.shape.outputs == 1 else scores
+        return slots.add_offset(scores[:, 0]) if self.shape.outputs == 1 else scores
 
     def local_rows(self) -> Iterator[tuple[int, int, int, torch.Tensor]]:
         """Yield field, first and last row, and the vectors of every part of a table that this process keeps.

@@ -18,8 +18,16 @@ from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.train.losses import Loss
+from splinefm.train.offsets import Offset
 from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, row_randoms
-from splinefm.train.target_summary import Moments, TargetSample, TargetSummary
+from splinefm.train.target_summary import (
+    Moments,
+    TargetSample,
+    TargetSummary,
+    moments_of,
+    needs_sample,
+    sampled,
+)
 from splinefm.train.targets import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
 
 # Sums whose rounding does not depend on who adds what: parts are added in a fixed tree.
@@ -100,6 +108,8 @@ class Scan:
         The loss to fit, with its classes; without it, targets are not read.
     target, sample_weight : str, optional
         Columns.
+    offset : Offset, optional
+        The column that is a known part of the score.
     validation : float
         Share of rows to hold out.
     seed : int
@@ -115,6 +125,7 @@ class Scan:
     validation: float = 0.0
     seed: int = 0
     block: int = CHUNK
+    offset: Offset | None = None
 
     def __post_init__(self) -> None:
         if (self.loss is None) != (self.target is None):
@@ -125,12 +136,14 @@ class Scan:
     def source(self, table: object) -> LabeledTable:
         """Return a table with its columns."""
         loss = self.loss or Loss()
-        return LabeledTable(self.schema, self.target or "", self.sample_weight, table, loss.classes, loss.class_weights)
+        known = (loss.classes, loss.class_weights)
+        return LabeledTable(self.schema, self.target or "", self.sample_weight, table, *known, offset=self.offset)
 
     @property
     def columns(self) -> list[str]:
         """The columns to read."""
-        return list(dict.fromkeys([*self.schema.columns, *filter(None, (self.target, self.sample_weight))]))
+        others = (self.target, self.sample_weight, None if self.offset is None else self.offset.column)
+        return list(dict.fromkeys([*self.schema.columns, *(name for name in others if name)]))
 
 
 class ShareStatistics:
@@ -191,11 +204,13 @@ class ShareStatistics:
         self.end += 1
 
     def _add_targets(self, first: int, batch: pa.RecordBatch, loss: Loss) -> None:
-        y, weight = self.scan.source(batch).targets(batch)
+        source = self.scan.source(batch)
+        y, weight = source.targets(batch)
         loss.check(y)
-        self.moments.add(self.end, Moments.of(y, weight))
-        if not loss.formula.by_mean:
-            self.sample.add(first, y, weight)
+        offset = source.offsets(batch, self.begin * self.scan.block + self.n_rows)
+        self.moments.add(self.end, moments_of(loss, y, weight, offset))
+        if needs_sample(loss, offset is not None):
+            self.sample.add(first, *sampled(loss, y, weight, offset))
         if loss.link == "softmax":
             self.totals.add(self.end, class_totals(y, weight, loss.n_outputs))
 
@@ -242,7 +257,7 @@ class ShareStatistics:
         self._check_whole()
         if self.scan.loss is None:
             raise ValueError("these statistics have no targets; give the scan a loss and a target")
-        summary = TargetSummary(self.scan.loss)
+        summary = TargetSummary(self.scan.loss, self.scan.offset is not None)
         summary.n_rows, summary.sample = self.n_rows, self.sample
         for moments in self.moments.values():
             summary.moments = summary.moments.merge(moments)

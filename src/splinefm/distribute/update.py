@@ -224,7 +224,8 @@ def _run(
     others = None if guard is None or share is not None else open_same_rows(validation_files(guard), processes, 0)
     # Each update holds out other rows.
     seed = training.seed + (0 if kept is None else kept.n_steps)
-    scan = Scan(head.encoder.schema, head.loss, request.target, request.sample_weight, share or 0.0, seed)
+    weights = request.sample_weight
+    scan = Scan(head.encoder.schema, head.loss, request.target, weights, share or 0.0, seed, offset=head.offset)
     with processes.fail_together():  # before the pass over all rows
         if others is not None:
             check_validation(others, scan)

@@ -25,7 +25,7 @@ from splinefm.store.sharded import version
 from splinefm.train.target_summary import Moments
 
 FORMAT = 1
-_SCAN = ("loss", "target", "sample_weight", "validation", "seed", "block")
+_SCAN = ("loss", "target", "sample_weight", "validation", "seed", "block", "offset")
 
 
 def to_bytes(statistics: ShareStatistics) -> bytes:

@@ -121,12 +121,19 @@ def describe_model(
 ) -> Explorer:
     """Sample a table and describe it for the page of a model with this name.
 
-    By default the target is the only column that no field reads, if there is one.
+    By default the target is the only column that no field reads, if there is one. A page of a model with an offset
+    shows scores without it, and no targets.
     """
+    if fitted.offset is not None and target is not None:
+        raise ValueError(
+            f"--target {target}: the page shows scores without the {fitted.offset}, which says nothing about targets "
+            "with it; leave --target out, or use splinefm explain"
+        )
+    has_offset, fitted = fitted.offset is not None, fitted.without_offset()
     known = fitted.encoder.schema.columns
     table = open_data(data, column_types(fitted, target, weight), sep)
     others = [column for column in table.names if column not in (*known, weight)]
-    if target is None and len(others) == 1:
+    if target is None and len(others) == 1 and not has_offset:
         (target,) = others
     if target in known:
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")

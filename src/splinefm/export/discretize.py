@@ -227,7 +227,8 @@ def _drift(fitted: Fitted, binned: Fitted, f: int) -> FloatArray:
 
 
 def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, float]:
-    """Rows of a table, and the largest and the mean change of their scores."""
+    """Rows of a table, and the largest and the mean change of their scores, which an offset does not matter for."""
+    fitted, binned = fitted.without_offset(), binned.without_offset()
     schema = fitted.encoder.schema
     source = open_table(data, types=schema.column_types())
     schema.check_columns(source.names)

@@ -349,6 +349,11 @@ def _settings(part: Any) -> object:
 
 def _check(fitted: Fitted, raw: bool) -> None:
     check_one_score(fitted)
+    if fitted.offset is not None:
+        raise ValueError(
+            f"libffm has no offsets, and the model has the {fitted.offset}; use {_onnx()}, or export "
+            "fitted.without_offset() and add it to the scores"
+        )
     model = fitted.model
     if model.order > 2:
         raise ValueError(

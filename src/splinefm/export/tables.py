@@ -31,6 +31,7 @@ from splinefm.encode.fields.numerical import Comparison, Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import quoted
 from splinefm.train.fitted import Fitted
+from splinefm.train.offsets import Offset
 
 Features = npt.NDArray[np.int64]
 
@@ -93,7 +94,7 @@ def _intervals(part: Any) -> tuple[FloatArray, FloatArray]:
 Format = Literal["parquet", "csv"]
 
 FORMAT = "splinefm tables"
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 
 _BLOCK = 65_536  # features that are written at a time
@@ -185,16 +186,24 @@ def _manifest(
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],
             **({} if loss.of_class is None else {"of_class": _plain(loss.of_class)}),
         },
+        **({} if fitted.offset is None else {"offset": _describe_offset(fitted, fitted.offset)}),
         "fields": fields,
         "interactions": interactions,
         "files": files,
     }
 
 
+def _describe_offset(fitted: Fitted, offset: Offset) -> dict[str, Any]:
+    """The column that is added to the score, or whose logarithm is, after a division by `divide_by`."""
+    return {"column": offset.column, "kind": offset.kind, "divide_by": float(fitted.loss.score_unit)}
+
+
 def _version(fitted: Fitted) -> int:
     """The first version with what the model has, so that readers of other models need not change."""
-    if fitted.model.product_weight != 1.0:
+    if fitted.offset is not None:
         return VERSION
+    if fitted.model.product_weight != 1.0:
+        return 3
     return 2 if fitted.encoder.schema.crosses else 1
 
 

@@ -403,7 +403,7 @@ class SplineFMBase(SplineFMParameters):
 
     def _not_in_X(self, rows: LabeledTable) -> tuple[str | None, ...]:
         """Return the columns that were attached to X, or are not for prediction."""
-        return rows.target, rows.sample_weight, self._attached and self._attached.column
+        return rows.target, rows.sample_weight, None if self._attached is None else self._attached.column
 
     def _with_offset(self, table: TableInput, given: GivenOffset | None) -> TableInput:
         """Return a table with the column of the model's offset, if it is given."""

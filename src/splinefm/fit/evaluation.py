@@ -80,7 +80,7 @@ def evaluate_file(
     fitted, table_scorer = open_model(model)
     table = open_data(data, column_types(fitted, target, weight), sep)
     target = target or find_target(data, table, fitted, {by, weight})
-    require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
+    require_columns(table, [name for name in (*fitted.columns, target, by, weight) if name is not None])
     output = None if class_name is None else (fitted.classes or ()).index(find_class(fitted, class_name))
     if by is not None and output is None:
         check_class_is_named(fitted, "--by")
@@ -102,7 +102,7 @@ def evaluate_file(
 
 def column_types(fitted: Fitted, target: str | None, weight: str | None) -> dict[str, pa.DataType]:
     """Return the types by which text files are read: of the fields, the target and the weights."""
-    types = fitted.encoder.schema.column_types()
+    types = fitted.column_types()
     if weight is not None:
         types[weight] = pa.float64()
     first = (fitted.classes or (0.0,))[0]
@@ -115,7 +115,7 @@ def find_target(data: str, table: Table, fitted: Fitted, not_it: set[str | None]
     """Return the only column that is not a field, as the target."""
     if data == STANDARD:
         raise ValueError("add --target NAME: which column of standard input is the target?")
-    others = [name for name in table.names if name not in fitted.encoder.schema.columns and name not in not_it]
+    others = [name for name in table.names if name not in fitted.columns and name not in not_it]
     if len(others) == 1:
         return others[0]
     if not others:
@@ -134,12 +134,14 @@ def _parts(
     output: int | None = None,
 ) -> Iterator[_Part]:
     loss = fitted.loss if output is None else Loss()
-    names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
+    others = (weight, None if groups is None else groups.name)
+    names = list(dict.fromkeys([*fitted.columns, target, *(name for name in others if name is not None)]))
     progress.begin("evaluating", table.n_rows)
     n_rows = 0
     for batch in table.chunks(names, ROWS):
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y, target, n_rows)
+        fitted.check_offset(batch, n_rows)
         n_rows += batch.num_rows
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         scores = score(batch)

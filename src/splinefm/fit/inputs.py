@@ -108,7 +108,7 @@ class GivenOffset(NamedTuple):
         """Return what is given; at most one of the two can be."""
         if offset is not None and exposure is not None:
             raise ValueError(
-                "offset and exposure are both given; add the logarithm of the exposure to the offset, and pass their sum"
+                "offset and exposure are both given; add the logarithm of the exposure to the offset, and pass the sum"
             )
         if exposure is not None:
             return GivenOffset("exposure", exposure)
@@ -136,7 +136,12 @@ class GivenOffset(NamedTuple):
     def _numbers(self, n_rows: int) -> FloatArray:
         given = np.full(n_rows, self.values) if isinstance(self.values, Real) else self.values
         values = check_array(
-            given, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name=self.kind
+            given,
+            ensure_2d=False,
+            dtype=np.float64,
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            input_name=self.kind,
         )
         if values.shape != (n_rows,):
             raise ValueError(

@@ -117,6 +117,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     """Explain a sample, with the sample itself as the background."""
     sample = found.sample
     progress.begin("encoding the sample")
+    with_offset, fitted = fitted, fitted.without_offset()
     slots = fitted.encoder.encode(sample, threads=threads)
     unit, scale, zero = effect_unit(fitted.loss)
     if not has_closed_form(fitted):
@@ -125,7 +126,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
             f"This model is {fitted.model}: its score has products of more than three fields, so importance, pairs and "
             "Shapley values have no closed form and are not available. Models of order 2 and 3 have them."
         )
-        examples = _examples(fitted, found, slots, target, None, scale)
+        examples = _examples(with_offset, found, slots, target, None, scale)
         return Effects(unit, None, 0, None, curves, [], examples, reason)
     progress.begin("importance of fields and pairs")
     n_fields = len(fitted.encoder.fields)
@@ -139,7 +140,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     pairs = [pair for pair in strong if known.keys() >= {*pair}][:MAX_SURFACES]
     curves = list(_with_progress(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
     surfaces = list(_with_progress(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
-    examples = _examples(fitted, found, slots, target, background, scale)
+    examples = _examples(with_offset, found, slots, target, background, scale)
     scaled = replace(
         ranked,
         shapley=ranked.shapley * scale,
@@ -285,7 +286,7 @@ def _examples(
     fitted: Fitted, found: Survey, slots: Slots, target: str | None, background: Background | None, scale: float
 ) -> list[Example]:
     """Some diverse rows, with their Shapley values."""
-    p = fitted.predict(slots)
+    p = fitted.predict(slots if fitted.offset is None else found.sample)
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
     rows = np.array(list(chosen), np.intp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ def without_fields(slots: Slots, fields: tuple[int, ...]) -> Slots:
     weight = slots.weight.copy()
     for f in fields:
         weight[:, field_columns(slots, f)[1]] = 0.0
-    return Slots(slots.start, weight, slots.layout)
+    return replace(slots, weight=weight)
 
 
 def field_columns(slots: Slots, f: int) -> tuple[slice, slice]:
@@ -57,13 +57,13 @@ def field_columns(slots: Slots, f: int) -> tuple[slice, slice]:
 
 
 def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """Encode a table, to explain one score of its rows; slots are returned as they are."""
+    """Encode a table, to explain one score of its rows; slots are returned as they are, but for the offset."""
     check_one_score(fitted)
     if not isinstance(table, Slots):
         return fitted.encoder.encode(table, threads=threads)
     if table.layout != fitted.encoder.layout:
         raise ValueError("these slots come from another encoder; pass the table, or fitted.encoder.encode(table)")
-    return table
+    return replace(table, offset=None)  # explanations are of the score without it
 
 
 def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | None = None) -> EncodedRows:

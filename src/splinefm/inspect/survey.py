@@ -232,11 +232,10 @@ def survey(
     With `output`, the score of one class of a model of several is explained, and its probability is compared with
     whether a target is that class.
     """
-    schema = fitted.encoder.schema
     table = open_data(data, column_types(fitted, target, weight), sep)
-    names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
+    names = list(dict.fromkeys([*fitted.columns, *(name for name in (target, weight) if name is not None)]))
     require_columns(table, names)
-    if target in schema.columns:
+    if target in fitted.columns:
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
     sample = RowSample(sample_rows)
     tallies = [make_tally(item) for item in fitted.encoder.schema.singles]
@@ -246,6 +245,7 @@ def survey(
     score = fitted.table_scorer(threads=threads, watch=watch)
     progress.begin("reading and predicting", table.n_rows)
     for batch in table.chunks(names, ROWS):
+        fitted.check_offset(batch, sum(len(part[0]) for part in parts))
         scores = score(batch).astype(np.float64)
         y = np.full(len(scores), np.nan)
         if target is not None:
@@ -266,7 +266,7 @@ def survey(
     if not any(part[2].any() for part in parts):
         raise ValueError(f"{data!r} has no rows to explain" + (f", or {weight!r} is 0 throughout" if weight else ""))
     scores, y, w, to_compare = map(np.concatenate, zip(*parts, strict=True))
-    others = [name for name in table.names if name not in schema.columns]
+    others = [name for name in table.names if name not in fitted.columns]
     known = None if target is None else y
     return Survey(len(scores), others, sample.table(), sample.numbers, tallies, scores, known, w, to_compare, loss)
 

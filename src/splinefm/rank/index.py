@@ -88,6 +88,7 @@ class ItemIndex:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
         types = check_one_score(fitted, what="an item index").encoder.schema.column_types()
+        _refuse_offset(fitted)
         source = open_table(items, types=written_types(ids, groups) | types)
         item_fields = fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
@@ -99,6 +100,7 @@ class ItemIndex:
         self._catalog.commit(self._catalog.stage(source, ids, groups, threads), replace=False)
 
     def _set(self, fitted: Fitted, catalog: Catalog) -> None:
+        _refuse_offset(fitted)
         self.fitted, self._catalog, self._split = fitted, catalog, catalog.split
         self._context = FieldSubset(fitted, self._split.context)
 
@@ -372,3 +374,11 @@ class ItemIndex:
         from splinefm.rank.approximate import ApproximateIndex
 
         return ApproximateIndex(self, **options)
+
+
+def _refuse_offset(fitted: Fitted) -> None:
+    if fitted.offset is not None:
+        raise ValueError(
+            f"an item index has no offsets, and the model has the {fitted.offset}: one for all items of a request does "
+            "not change their order; use fitted.without_offset()"
+        )

@@ -66,7 +66,7 @@ class LoadedModel:
 
     def __post_init__(self) -> None:
         self.scorer = Scorer(self.fitted)
-        self.columns = self.fitted.encoder.schema.columns
+        self.columns = tuple(self.fitted.columns)
         self.n_outputs = self.fitted.n_outputs
         self._table_scores = self.fitted.table_scorer(threads=1)
         self.watch = Watch(self.fitted.encoder)
@@ -143,7 +143,7 @@ def _first_label(fitted: Fitted) -> Label | None:
 def contract(fitted: Fitted) -> dict[str, Any]:
     """What clients, metrics and other workers rely on: it stays the same when an arm gets a new file."""
     return {
-        "columns": sorted(fitted.encoder.schema.columns),
+        "columns": sorted(fitted.columns),
         "fields": sorted(watched_fields(fitted)),
         "classes": [str(label) for label in fitted.classes or ()],
         "scores per row": fitted.n_outputs,
@@ -186,4 +186,6 @@ def example_row(fitted: Fitted) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for part, low in sorted(read, key=lambda each: each[0].example_rank):
         row.setdefault(part.column, part.example_value(float(low)))
+    if fitted.offset is not None and not fitted.offset.takes(row.get(fitted.offset.column)):
+        row[fitted.offset.column] = 1.0
     return row

@@ -141,6 +141,11 @@ def fault_of_values(fitted: Fitted, column: Callable[[str], pa.Array], i: int, e
             item.encode(column(item.column))
         except ROW_ERRORS as own:
             return Fault(i, item.column, _told(own))
+    if (offset := fitted.offset) is not None:
+        try:
+            offset.scores(column(offset.column), fitted.loss)
+        except ROW_ERRORS as own:
+            return Fault(i, offset.column, _told(own))
     return Fault(i, None, _told(error))
 
 

@@ -60,6 +60,7 @@ def _describe(
         **describe_fit(fitted),
         "fields": describe_fields(fitted),
         "interactions": None if fitted.encoder.interactions is None else fitted.encoder.interactions.to_value(),
+        "offset": None if fitted.offset is None else {"column": fitted.offset.column, "kind": fitted.offset.kind},
         "training": _describe_training(fitted),
         "validation": describe_validation(fitted),
         "study": None if fitted.study is None else describe_study(fitted.study),

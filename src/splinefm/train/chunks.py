@@ -125,7 +125,10 @@ def scan_table(
     source: LabeledTable, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
 ) -> tuple[EncoderStatistics, TargetSummary]:
     """Read a table once, and hold rows out; invalid targets and weights raise an error before training begins."""
-    statistics, targets = EncoderStatistics(source.schema, training.threads), TargetSummary(loss, source.offset is not None)
+    statistics, targets = (
+        EncoderStatistics(source.schema, training.threads),
+        TargetSummary(loss, source.offset is not None),
+    )
     progress.begin("reading the table", source.opened.n_rows)
     for batch in prefetch(source.batches(CHUNK)):
         y, weight = source.targets(batch)

@@ -243,6 +243,16 @@ class Fitted:
         """
         return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
 
+    def column_types(self) -> dict[str, pa.DataType]:
+        """Return the types in which text files are read for predictions."""
+        own = {} if self.offset is None else {self.offset.column: pa.large_string()}
+        return {**own, **self.encoder.schema.column_types()}
+
+    def check_offset(self, batch: pa.RecordBatch, first: int) -> None:
+        """Raise for an invalid offset in a batch of a table, whose first row has this number in the table."""
+        if self.offset is not None:
+            self.offset.in_scores(self.offset.of_batch(batch, first), self.loss, first)
+
     def check_slots(self, slots: Slots) -> None:
         """Raise unless encoded rows have an offset if the model has one, and none if it has none."""
         if (self.offset is None) != (slots.offset is None):
@@ -502,7 +512,7 @@ def encode_rows(
     if offset is None:
         yield from encoder.encode_chunks(table, rows=rows, threads=threads, watch=watch)
         return
-    source = open_table(table, types={offset.column: pa.large_string(), **encoder.schema.column_types()})
+    source = open_table(table, types=fitted.column_types())
     encoder.schema.check_columns(source.names)
     offset.check_columns(source.names)
     first = 0

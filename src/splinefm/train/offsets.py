@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm._arrays import BoolArray, Float32Array, FloatArray
-from splinefm._core import elementary
 from splinefm._checks import check_column_name
+from splinefm._core import elementary
 from splinefm._wording import for_reader, setting
 from splinefm.encode.tables.columns import as_numbers
 from splinefm.encode.tables.names import nearest_hint, quoted
@@ -88,7 +89,9 @@ class Offset:
     def in_scores(self, values: FloatArray, loss: Loss, first: int | None = None) -> Float32Array:
         """Return what `values` returned in the unit of the scores of a fitted loss."""
         scores, largest = values / loss.score_unit, self.largest(loss)
-        unit = f"{largest:g} times the scale of the loss, {loss.scale:g}," if loss.link == "identity" else f"{largest:g}"
+        unit = (
+            f"{largest:g} times the scale of the loss, {loss.scale:g}," if loss.link == "identity" else f"{largest:g}"
+        )
         what = "the logarithm must" if self.kind == "exposure" else "must"
         self._require(np.abs(scores) <= largest, values, f"{what} lie within {unit} of 0", first)
         return scores.astype(np.float32)
@@ -101,6 +104,17 @@ class Offset:
     def scores(self, column: pa.Array, loss: Loss, first: int | None = None) -> Float32Array:
         """Return what a column adds to the scores of a fitted loss."""
         return self.in_scores(self.values(column, first), loss, first)
+
+    def takes(self, value: object) -> bool:
+        """Return whether a plain number can be a value of the column.
+
+        Examples
+        --------
+        >>> Offset("years", "exposure").takes(0.0), Offset("years", "exposure").takes(0.5)
+        (False, True)
+        """
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        return is_number and (self.kind == "offset" or value > 0.0)  # type: ignore[operator]  # a number
 
     def of_batch(self, batch: pa.RecordBatch, first: int | None = None) -> FloatArray:
         """Return the values of a batch of a table, which must have the column."""

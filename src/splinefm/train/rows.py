@@ -155,7 +155,7 @@ class LabeledTable:
 
     @property
     def _target_names(self) -> list[str]:
-        named = (self.target, self.sample_weight, self.offset and self.offset.column)
+        named = (self.target, self.sample_weight, None if self.offset is None else self.offset.column)
         return [name for name in dict.fromkeys(named) if name]
 
     def target_batches(self, rows: int) -> Iterator[pa.RecordBatch]:

@@ -276,6 +276,7 @@ class Experiment:
             "metric": self.metric.label,
             "target": self.task.rows.target,
             "sample_weight": self.task.rows.sample_weight,
+            **({} if (offset := self.task.rows.offset) is None else {"offset": offset}),
             "rows": self.chunks.encoder.n_rows,
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from splinefm._checks import check_size
 from splinefm.fit.estimators import SplineFMBase, SplineFMClassifier, SplineFMRegressor
 from splinefm.fit.fitting import Task, fit_task
-from splinefm.fit.inputs import Labels, check_one_target
+from splinefm.fit.inputs import GivenOffset, Labels, check_one_target
 from splinefm.fit.parameters import draw_seed
 from splinefm.search.search import SearchResult
 from splinefm.train.progress import make_progress
@@ -31,14 +31,20 @@ if TYPE_CHECKING:
 
 
 def open_task(
-    estimator: SplineFMBase, X: object, y: object, sample_weight: object, target: str | None, eval_set: object
+    estimator: SplineFMBase,
+    X: object,
+    y: object,
+    sample_weight: object,
+    target: str | None,
+    eval_set: object,
+    offset: GivenOffset | None = None,
 ) -> tuple[Task, Labels | None]:
     """Return what `estimator.fit` with these arguments would learn, and the classes of y.
 
     The estimator remembers the columns.
     """
     check_one_target(estimator, y, target)
-    return estimator._task(X, y, sample_weight, target, eval_set)
+    return estimator._task(X, y, sample_weight, target, eval_set, given=offset)
 
 
 def fit_from_study(
@@ -99,6 +105,8 @@ def tune(
     target: object,
     *,
     sample_weight: object = None,
+    offset: object = None,
+    exposure: object = None,
     trials: int = 50,
     timeout: float | None = None,
     storage: str | os.PathLike[str] | object | None = None,
@@ -130,6 +138,8 @@ def tune(
     target : str or array of shape (n_rows,)
         The column to predict, or y.
     sample_weight : str or array, optional
+        As in `fit`.
+    offset, exposure : str or array, optional
         As in `fit`.
     trials : int
         Total number of trials in the study, including trials of earlier calls and other processes.
@@ -184,9 +194,9 @@ def tune(
     opened = studies.open_storage(storage)
     with make_progress(verbose) as progress, studies.quiet(), _storing(storage):
         named = isinstance(target, str)
-        task, classes = open_task(
-            chosen, table, None if named else target, sample_weight, str(target) if named else None, eval_set
-        )
+        given_offset = GivenOffset.of(offset, exposure)
+        y, column = (None, str(target)) if named else (target, None)
+        task, classes = open_task(chosen, table, y, sample_weight, column, eval_set, given_offset)
         experiment = Experiment(task, chosen.model, metric, progress)
         # Mistakes are reported before the search.
         distributions = studies.make_distributions(merge_spaces(experiment.space.entries(), space))

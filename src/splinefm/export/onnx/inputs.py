@@ -14,7 +14,7 @@ from splinefm._checks import check_fitted
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
-from splinefm.encode.tables.columns import one_array
+from splinefm.encode.tables.columns import as_numbers, one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import canonical
 from splinefm.train.fitted import Fitted
@@ -46,15 +46,20 @@ def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()
     {'x': array([nan,  3.]), 'c': array(['new', ''], dtype=object)}
     """
     check_export(fitted, integers)
-    schema = fitted.encoder.schema
-    source = open_table(table, types=schema.column_types())
-    schema.check_columns(source.names)
-    chunks = list(source.chunks(schema.columns, 1 << 17))
+    source = open_table(table, types=fitted.column_types())
+    fitted.encoder.schema.check_columns(source.names)
+    if fitted.offset is not None:
+        fitted.offset.check_columns(source.names)
+    chunks = list(source.chunks(fitted.columns, 1 << 17))
     columns: dict[str, Array] = {}
     for name, given in column_inputs(fitted, integers).items():
         parts = [chunk.column(name) for chunk in chunks]
         column = one_array(pa.chunked_array(parts)) if parts else pa.nulls(0)
         columns[name] = _as_input(given, column)
+    if fitted.offset is not None and fitted.offset.column not in columns:
+        name = fitted.offset.column
+        parts = [as_numbers(chunk.column(name), name) for chunk in chunks]
+        columns[name] = np.concatenate(parts) if parts else np.zeros(0)
     return columns
 
 

@@ -17,6 +17,7 @@ from splinefm.encode.schema import Single
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
 from splinefm.train.fitted import Fitted
+from splinefm.train.offsets import Offset
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
@@ -39,8 +40,9 @@ def export_onnx(
     | categorical, in `integers` | int64 (N) | -2⁶³ |
     | multi-valued | string (N, any), padded with "" | a list of "<missing>" |
 
-    A cross reads the inputs of its parts. A column that one field reads as numbers and another as categories, which are
-    numbers then, is an input of doubles.
+    The column of an offset or an exposure is an input of doubles, too; where the model refuses its value, the score is
+    NaN or infinite. A cross reads the inputs of its parts. A column that one field reads as numbers and another as
+    categories, which are numbers then, is an input of doubles.
 
     Numbers are doubles because a float would cut digits off, of timestamps for instance. Dates and times are
     seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
@@ -87,13 +89,15 @@ def export_onnx(
     target = check_destination(Path(path), "model.onnx")
     from splinefm.export.onnx.graph import Graph
 
-    names = fitted.encoder.schema.columns
+    names = fitted.columns
     outputs = [_free(name, names) for name in ("score", "prediction")]
     g = Graph(opset, {*names, *outputs})
     inputs = column_inputs(fitted, integers)
     units = [field_units(g, fitted, f, inputs) for f in range(len(fitted.encoder.fields))]
     with g.scope("model"):
         score = _scores(g, fitted, g("Concat", *units, axis=1))
+        if fitted.offset is not None:
+            score = _with_offset(g, fitted, fitted.offset, score)
         prediction = _link(g, fitted, score)
     more = () if fitted.n_outputs == 1 else (fitted.n_outputs,)
     g.output(outputs[0], score, np.float32, more)
@@ -115,6 +119,14 @@ def _scores(g: Graph, fitted: Fitted, units: str) -> str:
     each = [fitted.for_class(label) for label in fitted.classes or ()]
     parts = [_score(g, one, units, output) for output, one in enumerate(each)]
     return g("Concat", *(g("Unsqueeze", part, np.array([1])) for part in parts), axis=1)
+
+
+def _with_offset(g: Graph, fitted: Fitted, offset: Offset, score: str) -> str:
+    """The score with a column, or its logarithm, in the unit of the scores; NaN for what the model refuses."""
+    value = g.input(offset.column, np.float64, ("N",))
+    if offset.kind == "exposure":
+        value = g("Log", value)
+    return g("Add", score, g.cast(g("Div", value, float(fitted.loss.score_unit)), np.float32))
 
 
 def _score(g: Graph, fitted: Fitted, units: str, output: int = 0) -> str:
@@ -234,6 +246,7 @@ def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInp
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
+        **({} if fitted.offset is None else {f"splinefm.{fitted.offset.kind}": fitted.offset.column}),
         "splinefm.loss_parameters": json.dumps(loss.parameters),
         "splinefm.link": loss.link_formula(numbers=True),
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
