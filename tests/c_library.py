@@ -82,6 +82,7 @@ def library():
         "sfm_n_columns": (c_size_t, [c_void_p]),
         "sfm_column_name": (c_char_p, [c_void_p, c_size_t]),
         "sfm_find_column": (c_int64, [c_void_p, c_char_p]),
+        "sfm_offset_column": (c_int64, [c_void_p, POINTER(c_int32)]),
         "sfm_n_fields": (c_size_t, [c_void_p]),
         "sfm_describe_field": (c_int32, [c_void_p, c_size_t, POINTER(CField)]),
         "sfm_n_outputs": (c_size_t, [c_void_p]),

@@ -41,4 +41,5 @@ def formula_scores(model: Model, params: Params, slots: Slots) -> FloatArray:
     P = unit_sums(params["factors"], slots)
     # DIFFERS: the linear part of the authors' FwFM is a dense vector on all field vectors, not a weight per feature.
     linear = unit_sums(params["linear"], slots).sum(axis=1)
-    return np.asarray(params["bias"][0] + linear + model.interaction(P, params, slots.layout.unit_field))
+    scores = np.asarray(params["bias"][0] + linear + model.interaction(P, params, slots.layout.unit_field))
+    return scores if slots.offset is None else scores + slots.offset
