@@ -43,6 +43,7 @@ from splinefm.model.cpu import CpuEngine
 from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.scores import predict_scores
+from splinefm.train.offsets import Offset
 from splinefm.train.penalties import AdaptivePenalties
 from splinefm.train.rows import Chunk
 from splinefm.update.files import DEFAULT_GUARD, update_lock
@@ -129,6 +130,8 @@ def check_scores(processes):
         params = parts[0] if i < 7 else {name: np.stack([part[name] for part in parts]) for name in parts[0]}
         made = parallel_model(processes, model, params, SMOOTH, loss)
         slots = draw_slots(40, np.random.default_rng(processes.index))
+        if i % 2 and loss.n_outputs == 1:
+            slots = replace(slots, offset=np.linspace(-1.0, 1.0, 40, dtype=np.float32))
         found = made.scores(slots)
         formula = np.abs(found - formula_scores(model, params, slots)).max()
         engine = np.abs(found - predict_scores(model, params, slots, 1)).max()
@@ -292,6 +295,13 @@ def two(processes):
     weighted = replace(weighted, data=str(FOLDER / "weighted"), training=training)
     found = fit_on_processes(weighted, JobSettings(FOLDER / "weighted.sfm"), processes)
     RESULTS["weighted"] = [found.history[0].train_loss, found.history[0].validation_loss]
+    exposed = replace(weighted, loss=sf.Loss("poisson"), sample_weight=None, offset=Offset("w", "exposure"))
+    found = fit_on_processes(exposed, JobSettings(FOLDER / "exposed.sfm"), processes)
+    RESULTS["exposed"] = [found.history[0].train_loss, found.history[0].validation_loss]
+    guard = replace(DEFAULT_GUARD, validation=str(FOLDER / "weighted validation"), max_calibration_error=9.0)
+    more = DistributedUpdate(FOLDER / "exposed.sfm", str(FOLDER / "weighted"), "click", guard=guard, training=training)
+    report = update_on_processes(more, JobSettings(FOLDER / "exposed again.sfm"), processes)
+    RESULTS["exposed update"] = [report.verdict.new.loss, report.verdict.before.loss, report.verdict.after.loss]
     fit(processes, "two.sfm")
     fit(processes, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
     if THOROUGH:

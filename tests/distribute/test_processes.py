@@ -142,6 +142,21 @@ def test_a_step_on_large_tables_is_that_of_adagrad(found):
         assert difference < 1e-4 and moved > 0.09, name
 
 
+def test_an_exposure_is_a_part_of_scores_and_losses(found, folder):
+    fitted = sf.load(folder / "exposed.sfm")
+    assert (fitted.offset.column, fitted.offset.kind) == ("w", "exposure") and "w" not in fitted.encoder.schema.names
+    tables = draw_weighted(500, 2), draw_weighted(300, 3)
+    expected = []
+    for table in tables:
+        scores = fitted.scores(table).astype(float)
+        expected.append(float(np.mean(np.exp(scores) - table["click"].to_numpy() * scores)))
+    np.testing.assert_allclose(found["exposed"], expected, rtol=1e-4)
+    np.testing.assert_allclose(found["exposed update"], [*expected, expected[1]], rtol=1e-3)
+    rate = tables[0]["click"].to_numpy().sum() / tables[0]["w"].to_numpy().sum()
+    np.testing.assert_allclose(fitted.without_offset().predict(tables[0]), rate, rtol=0.1)
+    assert sf.load(folder / "exposed again.sfm").offset == fitted.offset
+
+
 def test_losses_are_divided_by_the_weights_of_all_processes(found, folder):
     totals, expected = found["totals"]
     assert len(totals) == 3

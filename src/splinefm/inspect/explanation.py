@@ -292,7 +292,8 @@ def _examples(
     rows = np.array(list(chosen), np.intp)
     schema, known = fitted.encoder.schema, fitted.encoder.schema.sources.fields
     values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
-    shapley = None if background is None else shapley_values(fitted, found.sample.take(pa.array(rows)), background)
+    taken = found.sample.take(pa.array(rows))
+    shapley = None if background is None else shapley_values(background.fitted, taken, background)
     columns = {name: item.column for name, item in known.items()}
     if shapley is not None:  # of fields, or of columns if there are crosses
         columns = {name: columns.get(name, name) for name in shapley.fields}
