@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from _shared import finish, make_parser, say
@@ -48,7 +48,7 @@ def deviance(y: Any, expected: Any) -> float:
     return float(2.0 * np.mean(logarithm - y + expected))
 
 
-def splinefm(effort: str) -> Callable[[Any, Any], Any]:
+def splinefm(effort: Literal["fast", "default"]) -> Callable[[Any, Any], Any]:
     """A fit of splinefm."""
 
     def predict(train: Any, test: Any) -> Any:
