@@ -38,7 +38,7 @@ GOALS: dict[str, dict[str, float]] = {
     "accuracy": {"best_tree_vs_splinefm": 1 / 0.99, "ebm_vs_splinefm": 1 / 0.97, "lightgbm_seconds_vs_splinefm": 1},
 }
 # Significant digits, where three hide what matters.
-DIGITS = {"shapes": 4, "accuracy": 4, "accuracy_more": 4, "accuracy_r": 4, "frappe": 4}
+DIGITS = {"shapes": 4, "exposure": 4, "accuracy": 4, "accuracy_more": 4, "accuracy_r": 4, "frappe": 4}
 
 
 def render(text: str, results: Path = HERE / "results") -> str:
