@@ -16,6 +16,7 @@ from splinefm.model.family.formula import formula_scores
 from splinefm.model.optimizers import Optimizer
 from splinefm.train.losses import FORMULAS, Loss
 from splinefm.train.offsets import Offset, as_offset
+from splinefm.train.rows import Chunk, row_keys
 from splinefm.train.target_summary import TargetSummary
 from support import examples, fit_encoder, mixed_schema, mixed_table, one_of_each, random_fitted, random_params
 
@@ -108,6 +109,17 @@ class TestScores:
         h = 1e-5
         slope = (mean_loss(exact["bias"] + h) - mean_loss(exact["bias"] - h)) / (2.0 * h)
         assert params["bias"][0] - run.params()["bias"][0] == pytest.approx(slope, rel=2e-3, abs=2e-4)
+
+    def test_a_constant_has_it_too(self):
+        slots = fit_encoder(mixed_schema(), mixed_table(4)).encode(mixed_table(4))
+        rows = Chunk(replace(slots, offset=np.arange(4, dtype=np.float32)), np.zeros(4), np.ones(4))
+        assert rows.constant_scores(0.5).tolist() == [0.5, 1.5, 2.5, 3.5]
+
+    def test_rows_that_differ_in_it_are_no_copies(self):
+        slots = fit_encoder(mixed_schema(), mixed_table(1)).encode(mixed_table(1))
+        both = concatenate_slots([slots, slots])
+        assert len(set(row_keys(both).tolist())) == 1
+        assert len(set(row_keys(replace(both, offset=np.array([0.0, 1.0], np.float32))).tolist())) == 2
 
     def test_an_engine_refuses_an_offset_of_another_length(self):
         encoder = fit_encoder(mixed_schema(), mixed_table(10))

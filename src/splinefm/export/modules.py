@@ -20,7 +20,8 @@ def to_torch(fitted: Fitted) -> TorchModel:
 
     Its input are the arrays of `Slots` as tensors, its output the scores of `fitted.scores`: logits for a logistic loss
     or softmax. Scores are differentiable by the parameters, which have the names of `fitted.params`, and by the
-    weights of the slots. `units(start, weight)` has the vectors of fields, for other layers to use.
+    weights of the slots. `units(start, weight)` has the vectors of fields, for other layers to use. An offset is not a
+    part of the module: the output is that of `fitted.without_offset()`.
 
     Parameters
     ----------
