@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import splinefm as sf
 from splinefm.bounds.shapes import Shapes
 from splinefm.cli.main import app
+from splinefm.search.mixture import join_schemas
 from support import examples, random_fitted
 
 MODELS = [
@@ -216,6 +217,48 @@ def test_fits_and_updates_keep_curves_and_limits(curve, settings):
     learner = sf.Learner(fitted)
     learner.update(make_table(1), "y")
     assert learner.fitted().certify("x").holds
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'splinefm[torch]'")
+def test_the_torch_engine_keeps_curves_and_orders():
+    schema = sf.Schema([*curve_schema(CURVES[8])][:2] + [sf.Categorical("c", order=list("abcd"), shape="decreasing")])
+    fitted = sf.fit_model(make_table(), "y", loss="squared", schema=schema, training=fast(engine="torch"))
+    assert fitted.certify().holds
+
+
+def test_the_mean_of_settings_keeps_limits_that_are_for_the_sum_of_resolutions():
+    def joined(one, other, **shape):
+        schemas = [sf.Schema([sf.Numerical("x", basis=sf.BSpline(n), **shape)]) for n in (one, other)]
+        return join_schemas(schemas)
+
+    assert joined(8, 20, slope=(0, 1)) is None
+    assert joined(8, 16, slope=(0, 1))["x"].basis == sf.MultiResolution((8, 16))
+    assert joined(8, 20, shape="concave")["x"].shape == "concave"
+
+
+def test_estimators_take_orders_and_learn_on():
+    table = make_table()
+    schema = sf.Schema(
+        [sf.Numerical("x", slope=(-0.2, 0.3)), sf.Numerical("z"), sf.Categorical("c", order=list("dcba"))]
+    )
+    settings = {"epochs": 4, "effort": "fast", "n_jobs": 1, "model": sf.FM(k=3)}
+    estimator = sf.SplineFMRegressor(schema=schema, monotonic_cst={"c": 1}, **settings)
+    estimator.fit(without_target(table), table["y"])
+    assert estimator.fitted_.encoder.fields[2].shape == "increasing"
+    assert estimator.fitted_.certify().holds
+    more = make_table(1)
+    estimator.partial_fit(without_target(more), more["y"])
+    assert estimator.fitted_.certify().holds
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'splinefm[torch]'")
+def test_several_processes_refuse_shapes_of_all_fields():
+    from splinefm.distribute.fit import DistributedFit
+
+    for item in (sf.Numerical("x", slope=(0, 1)), sf.Categorical("c", order=["a", "b"], shape="increasing")):
+        request = DistributedFit("rows", "y", sf.Schema([item, sf.Numerical("z")]), sf.FM(k=2), sf.Loss("squared"))
+        with pytest.raises(ValueError, match=f"shapes are for one machine, and field '{item.name}' has one"):
+            request.check()
 
 
 def test_curves_have_a_linear_transform():

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.bounds.partners import bernstein_at, smallest_inside
+from splinefm.bounds.shapes import Shapes
+from splinefm.inspect.certificates import marks
 from support import random_classes, random_fitted
 
 PAIRS = [sf.FM(k=3), sf.FwFM(k=3), sf.LowRankFwFM(k=3, rank=2), sf.FmFM(k=3), sf.FFM(k=2)]
@@ -249,6 +251,22 @@ def test_all_fields_with_an_axis_are_certified_at_once():
     assert len(str(certificates).splitlines()) == 3
     assert random_fitted(sf.FM(k=3), schema.without("wave"), make_table()).certify().holds is False
     assert random_fitted(sf.FM(k=3), sf.Schema([sf.Numerical("x")]), make_table()).certify().holds is None
+
+
+def test_marks_say_what_is_proven_of_the_fields_of_a_page():
+    fitted = random_fitted(sf.FM(k=3), make_schema(sf.BSpline(5)), make_table())
+    assert marks(fitted, ["x", "z", "c"]) == {}
+    rising = with_curve(fitted, np.arange(8.0) ** 2)
+    assert marks(rising, ["x", "c"]) == {"x": "never falls and is convex in any segment"}
+    assert marks(rising, ["z"]) == {}
+    assert marks(with_curve(fitted, np.ones(8)), ["x"]) == {"x": "is level in every segment"}
+    assert marks(random_classes(sf.FM(k=2), make_schema(sf.BSpline(4)), make_table()), ["x"]) == {}
+    wide = [sf.Numerical(f"w{i}", column="z") for i in range(70)]
+    many = random_fitted(
+        sf.FM(k=1), sf.Schema([*wide, sf.Numerical("x", sf.MinMax(), shape="increasing")]), make_table()
+    )
+    kept = replace(many, params=Shapes(many.encoder, many.model).impose(many.params))
+    assert marks(kept, list(many.encoder.schema.names)).keys() == {"x"}
 
 
 @pytest.mark.thorough

@@ -21,6 +21,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.transforms.transform import transform_pieces
 from splinefm.explore.arrays import Buffers, KeptFeatures, json_number
 from splinefm.inspect.axes import axis_format
+from splinefm.inspect.certificates import marks
 from splinefm.inspect.values import effect_unit, score_text
 from splinefm.store.description import describe_search, predicted_thing
 from splinefm.train.fitted import Fitted
@@ -152,6 +153,7 @@ def describe_columns(
     """The sources of a model's values, in order: what has a slider or a menu."""
     encoder = fitted.encoder
     names, shares = encoder.schema.names, encoder.starvation()
+    proven = marks(fitted, names)
     found = []
     for i, (name, item) in enumerate(sources.fields.items()):
         field = names.index(name) if name in names else None
@@ -162,6 +164,7 @@ def describe_columns(
             "readers": [names.index(cross) for cross in sources.readers(name)],
             "missing": item.missing == "token",
             "note": encoder.notes.get(name),
+            "mark": proven.get(name),
         }
         if isinstance(item, Numerical):
             x = item.read(one_array(table.column(item.column)))

@@ -20,6 +20,7 @@ from splinefm.explore.fields import describe_numerical, describe_shapes
 from splinefm.explore.page import d3_script, render_report
 from splinefm.explore.payload import Payload
 from splinefm.inspect.axes import RawAxis, has_steps, split_tokens
+from splinefm.inspect.certificates import marks
 from splinefm.inspect.curves import Curve, Surface
 from splinefm.inspect.explanation import Effect, Explanation, explain_table
 from splinefm.inspect.rows import spaced_rows
@@ -218,13 +219,14 @@ def _describe_columns(explanation: Explanation, buffers: Buffers) -> dict[str, A
     names = dict.fromkeys(name for effect in [*effects.curves, *effects.surfaces] for name in effect.names)
     fields = {name: item for name in names if isinstance(item := sources.fields[name], Numerical)}
     rows = sample.take(pa.array(spaced_rows(len(sample), MAX_ROWS)))
-    shares = fitted.encoder.starvation()
+    shares, proven = fitted.encoder.starvation(), marks(fitted, list(fields))
     columns = []
     for i, (name, item) in enumerate(fields.items()):
         x = numerical_values(fitted, rows, name)
         assert x is not None
         described = describe_numerical(fitted, item, x, shares, buffers, i)
-        columns.append({"name": name, "column": item.column, **described, "shapes": describe_shapes(item)})
+        about = {"name": name, "column": item.column, "mark": proven.get(name)}
+        columns.append(about | described | {"shapes": describe_shapes(item)})
     values = describe_values(dict(fields), rows, buffers, "rows")
     return {"columns": columns, "rows": {"n": len(rows), "columns": values}}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from splinefm.train.fitted import Fitted
 
 _ATTAINED = 1e-6
 """A slope is attained if a segment has it up to this share of the largest slope."""
+_MAX_CERTIFIED = 64
+"""Fields of a model all of which are certified for a page."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,24 @@ class Certificate:
                 bound, slope = (sign * (end - limit * unit) for end in (extreme.bound, extreme.slope))
                 found.append(_decide(bound, slope, self.rounding))
         return False if False in found else None if None in found else True
+
+    @property
+    def mark(self) -> str:
+        """What is proven in a few words, to be shown beside curves; empty where nothing is.
+
+        Examples
+        --------
+        >>> low, high = Extreme(0.0, 0.0, True, 1.0, {}), Extreme(2.5, 2.5, True, 3.0, {})
+        >>> Certificate("x", low, high).mark
+        'never falls in any segment'
+        """
+        if not self.proven:
+            return ""
+        if self.increasing and self.decreasing:
+            return "is level in every segment"
+        words = ["never falls"] * (self.increasing is True) + ["never rises"] * (self.decreasing is True)
+        words += ["is convex"] * (self.convex is True) + ["is concave"] * (self.concave is True)
+        return f"{' and '.join(words)} in any segment" if words else ""
 
     def to_dict(self) -> dict[str, Any]:
         """What is decided, and the steepest slopes with their segments, as JSON has them."""
@@ -270,6 +291,22 @@ def certify_all(fitted: Fitted) -> Certificates:
             except ValueError as error:
                 skipped[item.name] = str(error)
     return Certificates(found, skipped)
+
+
+def marks(fitted: Fitted, names: Sequence[str]) -> dict[str, str]:
+    """What is proven of some fields, by name; only of those that ask for a shape if the model has many fields.
+
+    A certificate takes time for every other field. Several classes have none.
+    """
+    if fitted.loss.n_outputs > 1:
+        return {}
+    few = len(fitted.encoder.fields) <= _MAX_CERTIFIED
+    found = {}
+    for item in fitted.encoder.fields:
+        if item.name in names and _has_axis(item) and (few or item.required_shape is not None):
+            with suppress(ValueError):  # no slopes
+                found[item.name] = certify(fitted, item.name).mark
+    return {name: mark for name, mark in found.items() if mark}
 
 
 def _has_axis(item: Any) -> bool:

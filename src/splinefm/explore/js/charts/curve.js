@@ -1,6 +1,6 @@
 /** The curve of one numerical column: lines, band, knots, extrema, density, and a handle that can be dragged. */
 
-import { fitted, fresh, keep, put, svg } from "../base/dom.js";
+import { el, fitted, fresh, keep, put, svg } from "../base/dom.js";
 import { axisOf, evenScale, evenTicks, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
@@ -16,6 +16,7 @@ export class CurveCard extends Card {
     super(column.name, () => this.data(), { height: 208, ...options });
     [this.column, this.move, this.axis, this.format] = [column, move, axisOf(column), formatOf(column)];
     this.content = null;
+    if (column.mark) this.note.before(el("span", { class: "note" }, `✓ ${column.mark} `));
     this.make();
     this.listen();
   }
