@@ -221,7 +221,8 @@ def test_fits_and_updates_keep_curves_and_limits(curve, settings):
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'splinefm[torch]'")
 def test_the_torch_engine_keeps_curves_and_orders():
-    schema = sf.Schema([*curve_schema(CURVES[8])][:2] + [sf.Categorical("c", order=list("abcd"), shape="decreasing")])
+    ordered = sf.Categorical("c", order=list("abcd"), shape="decreasing")
+    schema = sf.Schema([*curve_schema(CURVES[8]).fields[:2], ordered])
     fitted = sf.fit_model(make_table(), "y", loss="squared", schema=schema, training=fast(engine="torch"))
     assert fitted.certify().holds
 
