@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from splinefm.train.results import Epoch as Epoch
     from splinefm.train.settings import Training as Training
     from splinefm.tuning.tune import tune as tune
+    from splinefm.update.compare import compare as compare
     from splinefm.update.files import update_model as update_model
     from splinefm.update.guard import Guard as Guard
     from splinefm.update.guard import UpdateRefused as UpdateRefused
@@ -121,6 +122,7 @@ _HOME = {
     "train.results": "Epoch",
     "train.settings": "Training",
     "tuning.tune": "tune",
+    "update.compare": "compare",
     "update.files": "update_model",
     "update.guard": "Guard UpdateRefused",
     "update.learner": "Learner",

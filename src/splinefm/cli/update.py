@@ -61,6 +61,11 @@ class UpdateOptions:
         default=0.5,
         **opt.AMOUNT,
     )
+    max_change: float | None = _guard(
+        "Refuse an update that may move the score of any segment by more than this, also of ones that no row has. "
+        "Default: no bound.",
+        **opt.AMOUNT,
+    )
     no_guard: bool = _guard("Accept every update.", "--no-guard", default=False)
     sep: opt.Sep = None
     threads: opt.Threads = None
@@ -70,7 +75,9 @@ class UpdateOptions:
         from splinefm.update.guard import Guard
 
         judging_rows = opt.share_or_file(self.validation)
-        return None if self.no_guard else Guard(judging_rows, self.max_loss_increase, self.max_calibration_error)
+        if self.no_guard:
+            return None
+        return Guard(judging_rows, self.max_loss_increase, self.max_calibration_error, self.max_change)
 
 
 @opt.with_option_groups
@@ -214,11 +221,17 @@ def print_update(about: dict[str, Any]) -> None:
     else:
         facts.append(("loss", f"{verdict['new']['loss']:.5g} of the new rows, before they were learned"))
         facts += _judged(verdict["before"], verdict["after"])
+        if verdict["change"] is not None:
+            facts.append(("change", f"{_moved(verdict['change'])}"))
     state = "continued" if about["continued"] else "begun"
     facts.append(("optimizer", f"{state}, {about['steps']:,} steps so far"))
     facts.append(("time", f"{about['seconds']:.1f} seconds"))
     facts.append(("file", about["file"]))
     print_facts(facts)
+
+
+def _moved(change: dict[str, Any]) -> str:
+    return f"at most {change['bound']:.4g} in any segment; found: {change['change']:+.4g}"
 
 
 def _judged(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str]]:

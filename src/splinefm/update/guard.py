@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm._wording import for_reader, setting
+from splinefm.bounds.changes import NotComparable
 from splinefm.encode.encoder import CHUNK
 from splinefm.train.fitted import Fitted
 from splinefm.train.losses import Loss
 from splinefm.train.rows import MAX_VALIDATION_ROWS, LabeledTable, ValidationSample, as_share, sample_validation
 from splinefm.train.settings import Training
+from splinefm.update.compare import Comparison, check_comparable, compare, excess
 
 # Sums over the rows that judge an update: losses, predictions and outcomes; sums of several processes add up.
 
@@ -222,6 +224,9 @@ class Guard:
         How far predicted / measured may be from 1, for the new rows before the update and for the judging rows after
         it: 0.5 allows ratios from 1 / 1.5 to 1.5. With the squared loss, the difference of the means in standard
         deviations of the target. The Huber loss has no such bound.
+    max_change : float, optional
+        How far the update may move the score of any segment, also of ones that no row has; see `compare`, which proves
+        it. The rows that judge the update are learned before. Models that cannot be compared are refused.
 
     Examples
     --------
@@ -232,6 +237,7 @@ class Guard:
     validation: float | object = 0.1
     max_loss_increase: float = 0.02
     max_calibration_error: float = 0.5
+    max_change: float | None = None
 
     def __post_init__(self) -> None:
         share = as_share(self.validation)
@@ -242,6 +248,8 @@ class Guard:
         for name in ("max_loss_increase", "max_calibration_error"):
             if not getattr(self, name) >= 0.0:
                 raise ValueError(f"{setting(name)} must be at least 0, got {getattr(self, name)!r}")
+        if self.max_change is not None and not self.max_change >= 0.0:
+            raise ValueError(f"{setting('max_change')} must be at least 0, got {self.max_change!r}")
 
     def is_off(self, ratio: float) -> bool:
         """Return whether predicted / measured is too far from 1."""
@@ -260,12 +268,15 @@ class Verdict:
         The models before and after the update on the judging rows.
     reasons : tuple of str
         Why the update is refused; empty if it is not.
+    change : Comparison, optional
+        How far the update moves scores, if the guard bounds it.
     """
 
     new: Judgment
     before: Judgment
     after: Judgment
     reasons: tuple[str, ...] = ()
+    change: Comparison | None = None
 
     @property
     def accepted(self) -> bool:
@@ -274,7 +285,8 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers."""
-        return {**asdict(self), "reasons": list(self.reasons), "accepted": self.accepted}
+        change = None if self.change is None else self.change.to_dict()
+        return {**asdict(self), "change": change, "reasons": list(self.reasons), "accepted": self.accepted}
 
 
 class UpdateRefused(ValueError):
@@ -303,7 +315,9 @@ class GuardedUpdate:
     """
 
     def __init__(self, guard: Guard, before: Fitted, source: LabeledTable, training: Training, n_steps: int) -> None:
-        self.guard, self.source, self.threads = guard, source, training.threads
+        self.guard, self.source, self.threads, self.old = guard, source, training.threads, before
+        if guard.max_change is not None:
+            check_comparable(before, before)
         share = as_share(guard.validation) or 0.0
         self.held_out = ValidationSample(share, training.seed + n_steps, MAX_VALIDATION_ROWS)
         self.new = EvaluationSums(before.loss, by_row=False)
@@ -325,6 +339,18 @@ class GuardedUpdate:
         sums = self._sums(after)
         rise = LossIncrease.between(self.before.row_losses, sums.row_losses)
         return make_verdict(self.guard, self.new, self.before, sums, rise)
+
+    def judge_change(self, verdict: Verdict, after: Fitted) -> Verdict:
+        """Add how far the model moved from the one before the update, once all rows are learned."""
+        most = self.guard.max_change
+        if most is None:
+            return verdict
+        try:
+            change = compare(self.old, after)
+        except NotComparable as error:
+            return replace(verdict, reasons=(*verdict.reasons, f"how far scores move is not known: {error}"))
+        reason = excess(change, most)
+        return replace(verdict, change=change, reasons=(*verdict.reasons, *([] if reason is None else [reason])))
 
     def _find_judging_rows(self, training: Training) -> ValidationSample:
         """Return the held-out rows, the rows of another table, or the new rows themselves."""

@@ -279,6 +279,9 @@ class Learner:
             if not self.verdict.accepted:
                 raise UpdateRefused(self.verdict)
             learned = learned + self._learn(source, guarded.rows(), n_rows, before)
+            self.verdict = guarded.judge_change(self.verdict, self.fitted())
+            if not self.verdict.accepted:
+                raise UpdateRefused(self.verdict)
         losses, floor, weights = learned
         if weights == 0.0:  # nothing was learned
             return 0.0
