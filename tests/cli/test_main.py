@@ -20,6 +20,7 @@ COMMANDS = (
     "evaluate",
     "predict",
     "update",
+    "compare",
     "info",
     "view",
     "explain",

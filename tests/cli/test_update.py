@@ -134,3 +134,36 @@ def test_a_sharded_model_is_updated_elsewhere(run, fitted, new, tmp_path):
     sf.ShardedModel.write(fitted, tmp_path / "sharded", parts=2)
     text = run("update", "sharded", new[0], "--target", "click", code=1).stderr
     assert "--target COLUMN --processes N" in text
+
+
+class TestMaxChange:
+    def test_an_update_within_the_bound_says_how_far_scores_move(self, run, model, new):
+        about = json.loads(run("update", model, new[0], "--target", "click", "--max-change", "9", "--json").stdout)
+        change = about["verdict"]["change"]
+        assert abs(change["change"]) <= change["bound"] <= 9.0 and set(change["segment"]) == {"price", "city"}
+        text = run("update", model, new[1], "--target", "click", "--max-change", "9").stdout
+        assert "in any segment; found:" in text
+
+    def test_one_beyond_it_is_refused(self, run, model, new):
+        before = model.read_bytes()
+        result = run("update", model, new[0], "--target", "click", "--max-change", "0", "--json", code=4)
+        assert json.loads(result.stdout)["verdict"]["change"]["bound"] > 0.0
+        assert "allowed: 0" in result.stderr and model.read_bytes() == before
+
+
+class TestCompare:
+    def test_bound_segment_and_rows(self, run, model, new, fitted):
+        run("update", model, new[0], "--target", "click", "--out", "later.sfm")
+        about = json.loads(run("compare", model, "later.sfm", new[1], "--json").stdout)
+        assert abs(about["change"]) <= about["bound"] and about["rows"]["rows"] == 200
+        assert abs(about["rows"]["change"]) <= about["bound"]
+        assert about["bound"] == max(about["rise"]["bound"], about["fall"]["bound"])
+        assert about["bound"] == sf.compare(fitted, sf.load("later.sfm")).bound
+        text = run("compare", model, "later.sfm", new[1]).stdout
+        assert "any segment" in text and "largest rise" in text and "200; mean |change|" in text
+        assert "rows" not in json.loads(run("compare", model, "later.sfm", "--json").stdout)["segment"]
+
+    def test_what_cannot_be_compared_is_a_message(self, run, model, table):
+        other = sf.fit_model(table.select(["price", "click"]), "click", training=sf.Training(epochs=1, effort="fast"))
+        other.save("other.sfm")
+        assert "is in one of the models only" in run("compare", model, "other.sfm", code=1).stderr

@@ -523,6 +523,21 @@ class TestChecksums:
         kept = sorted(map(str, (tmp_path / "own").iterdir()))
         assert kept == sorted([published.model, published.index])
 
+    def test_a_model_that_may_move_a_score_too_far_is_refused(self, visits, tmp_path):
+        (tmp_path / "own").mkdir()
+        arm = Arm("a", str(tmp_path / "m.sfm"))
+        visits.save(arm.model)
+        snapshots = Snapshots(tmp_path / "own", max_change=0.5)
+        snapshots.accept(snapshots.publish(arm))
+        for by, refused in ((0.4, False), (1.1, True), (0.8, False)):
+            moved = {**visits.params, "bias": visits.params["bias"] + np.float32(by)}
+            replace(visits, params=moved).save(arm.model)
+            if refused:
+                with pytest.raises(ValueError, match=r"m.sfm' is not served: the score .* allowed: 0.5"):
+                    snapshots.publish(arm)
+            else:
+                snapshots.accept(snapshots.publish(arm))
+
     def test_files_that_are_served_already_are_told_by_their_checksums(self, visits, index, tmp_path):
         (tmp_path / "own").mkdir()
         snapshots = Snapshots(tmp_path / "own")

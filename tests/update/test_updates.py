@@ -409,6 +409,29 @@ class TestGuard:
         assert any("the mean loss of 6,000" in reason for reason in self.refused(path, strange, guard=guard).reasons)
         sf.update_model(path, hour(3, 6000), "click", guard=guard)
 
+    def test_an_update_that_may_move_a_segment_too_far_is_refused(self, fitted, path):
+        sf.update_model(path, hour(1), "click", guard=sf.Guard(max_change=5.0))
+        verdict = self.refused(path, hour(2, names="abcd"), guard=sf.Guard(max_change=1e-3))
+        assert "of a segment moves by" in verdict.reasons[0] and "allowed: 0.001" in verdict.reasons[0]
+        before, after = sf.load(path), sf.load(rejected_path(path))
+        found = sf.compare(before, after)
+        assert verdict.change.bound == found.bound and verdict.to_dict()["change"]["segment"] == found.segment
+        row = {name: [value] for name, value in found.segment.items()}
+        moved = float(after.scores(row, watch=False)[0]) - float(before.scores(row, watch=False)[0])
+        assert moved == pytest.approx(found.change, abs=1e-5)
+        middle = (abs(found.change) + found.bound) / 2
+        if abs(found.change) < middle < found.bound:  # not proven to be further, nor to be near enough
+            with pytest.raises(sf.UpdateRefused, match="of some segment may move by"):
+                sf.Learner.load(path).update(hour(2, names="abcd"), "click", guard=sf.Guard(max_change=middle))
+
+    def test_models_that_cannot_be_compared_are_refused_before_they_learn(self, tmp_path):
+        schema = sf.Schema([sf.Numerical("x", basis=sf.Fourier(2)), sf.Categorical("c")])
+        learner = sf.Learner(fit(schema=schema))
+        steps = learner.engine.n_steps
+        with pytest.raises(ValueError, match="field 'x' has a Fourier"):
+            learner.update(hour(1), "click", guard=sf.Guard(max_change=1.0))
+        assert learner.engine.n_steps == steps
+
     @pytest.mark.parametrize("loss", ["logistic", "poisson", "tweedie"])
     def test_few_rows_are_not_refused_by_chance(self, loss, tmp_path):
         """None of so few rows was clicked, which happens: the squares of what was seen would say that it does not."""

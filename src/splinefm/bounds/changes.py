@@ -7,9 +7,9 @@ at once, and the difference of the scores is affine in the point of each field:
 
 A categorical field offers the points of its categories, a spline those on its curve, which lie in the hull of the
 Bézier control points of each piece. Because the difference is affine in each field, its largest value over hulls is at
-their corners. So the bound is that of a sum of functions of one and two discrete variables (`splinefm.bounds.pairwise`),
-whose values are pieces of curves and groups of categories. What can no longer be the largest is left out, the rest is
-divided (branch and bound). Products of three and more fields are bounded by intervals: changing one field after the
+their corners. So the bound is that of a sum of functions of one and two discrete variables, whose values are pieces of
+curves and groups of categories: see `splinefm.bounds.pairwise`. What can no longer be the largest is left out, the rest
+is divided (branch and bound). Products of three and more fields are bounded by intervals: changing one field after the
 other, each change meets products of the other fields' vectors, whichever of the two models these are of.
 
 The segment is found by going up, one field at a time, along the exact difference.
@@ -20,7 +20,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +30,7 @@ from splinefm.bounds.cross_paths import CrossPath
 from splinefm.bounds.hulls import meet, range_of_products
 from splinefm.bounds.pairwise import Pairs, bound_of_pairs
 from splinefm.bounds.partners import bernstein_at, smallest_inside
-from splinefm.bounds.paths import FieldPath, Parameterized, blocks, field_features
+from splinefm.bounds.paths import FieldPath, Parameterized, blocks, field_features, is_steps
 from splinefm.encode.bases import is_convex
 from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.cross import Cross
@@ -45,7 +44,7 @@ _MAX_STEPS = 120  # of branch and bound
 _MAX_PRODUCTS = 1 << 28  # pairs of values of two fields that are multiplied; beyond that, lengths are
 _STARTS, _MAX_PASSES = 12, 50  # of the search for a segment
 MAX_CORNERS = 1 << 20  # of a cross
-_ROUNDING = 1e-9
+_ROUNDING, _SMALLEST = 1e-9, 1e-7  # scores are float32: smaller changes cannot be told from none
 _BRANCH_EVERY = 2
 
 
@@ -136,7 +135,7 @@ class Curve:
     def __init__(self, item: Any, old: FieldPath, new: FieldPath) -> None:
         self.item = item
         borders = item.pieces()[0]
-        self._whole = tuple(path.controls(borders[:-1], borders[1:]) for path in (old, new))
+        self._whole = (old.controls(borders[:-1], borders[1:]), new.controls(borders[:-1], borders[1:]))
         self._borders = np.stack([borders[:-1], borders[1:]], axis=1)
         self._tokens = (old.tokens, new.tokens)
         self._set(*self._whole, self._borders, np.arange(len(old.tokens)))
@@ -175,7 +174,9 @@ class Curve:
         values = self._whole[1] @ new - self._whole[0] @ old  # Bernstein coefficients of the difference by piece
         inner, where = smallest_inside(-values) if values.shape[1] > 2 else (np.full(len(values), np.inf), np.zeros(1))
         where = np.broadcast_to(where, len(values))
-        reached = np.stack([values[:, 0], values[:, -1], np.where(np.isfinite(inner), bernstein_at(values, where), -np.inf)])
+        reached = np.stack(
+            [values[:, 0], values[:, -1], np.where(np.isfinite(inner), bernstein_at(values, where), -np.inf)]
+        )
         kind, piece = np.unravel_index(int(np.argmax(reached)), reached.shape)
         tokens = self._tokens[1] @ new - self._tokens[0] @ old
         if len(tokens) and tokens.max() > reached[kind, piece]:
@@ -222,7 +223,13 @@ def _grouped(old: FloatArray, new: FloatArray) -> tuple[IndexArray, IndexArray]:
 
 
 def make_domains(old: Parameterized, new: Parameterized) -> list[list[Domain]]:
-    """The values of each field, which add up if there are several; raise `NotComparable` where two models encode them in different ways."""
+    """The values of each field, which add up if there are several.
+
+    Raises
+    ------
+    NotComparable
+        If the models encode the values of a field in different ways.
+    """
     names = [encoder.layout.names for encoder in (old.encoder, new.encoder)]
     if set(names[0]) != set(names[1]):
         alone = sorted({*names[0]} ^ {*names[1]})
@@ -260,12 +267,15 @@ def _check_same(before: Any, after: Any, settings: Sequence[str]) -> None:
             )
 
 
-def _curve(old: Parameterized, new: Parameterized, f: int) -> Curve:
-    paths = FieldPath(old, f), FieldPath(new, f)
+def _curve(old: Parameterized, new: Parameterized, f: int) -> Curve | Values:
     item: Any = new.encoder.fields[f]
+    if is_steps(item):
+        return Values(field_features(old, f), field_features(new, f), item.feature_value)
+    paths = FieldPath(old, f), FieldPath(new, f)
     if not paths[0].certified or paths[0].third.any():
         raise NotComparable(
-            f"field {item.name!r} has a {type(item.basis).__name__}; bounds are proven for splines, polynomials and bins"
+            f"field {item.name!r} has a {type(item.basis).__name__}; "
+            "bounds are proven for splines, polynomials and bins"
         )
     return Curve(item, *paths)
 
@@ -281,7 +291,9 @@ def _categories(old: Parameterized, new: Parameterized, f: int) -> Values:
         try:
             feature, weight = item.look_up(names)
         except ValueError as error:
-            raise NotComparable(f"field {item.name!r}: a model takes a category that the other refuses: {error}") from error
+            raise NotComparable(
+                f"field {item.name!r}: a model takes a category that the other refuses: {error}"
+            ) from error
         padded = np.concatenate([of_field, np.zeros((1, of_field.shape[1]))])
         named = padded[np.where(np.ravel(weight) != 0.0, np.ravel(feature), -1)]
         points.append(np.concatenate([named, padded[[token for token, _ in tokens]]]))
@@ -311,9 +323,7 @@ class _NameOf:
         return next((name for name in tried if hash_bucket(name, self.item.buckets) == self.bucket), "<unseen>")
 
 
-def _lists(
-    item: Any, points: list[FloatArray], raws: list[Any], n_names: int
-) -> tuple[list[FloatArray], list[Any]]:
+def _lists(item: Any, points: list[FloatArray], raws: list[Any], n_names: int) -> tuple[list[FloatArray], list[Any]]:
     """The corners of what lists can be: nothing, a missing list, and one category as often as fits."""
     times = 1 if item.reduction == "mean" else item.max_length
     if times is None:
@@ -358,7 +368,7 @@ def _cells(old: Parameterized, new: Parameterized, f: int) -> list[Domain]:
 
 def _pairs_of_cells(before: Cross, after: Cross) -> tuple[IndexArray, IndexArray]:
     """Which combinations of a cross rows can have in the old and in the new model; the last one is none."""
-    numbers = [[replace(part, name="") for part in cross.number_parts] for cross in (before, after)]
+    numbers = [list(cross.number_parts) for cross in (before, after)]
     n_old, n_new = max(1, before.n_cells), max(1, after.n_cells)
     alike = numbers[0] == numbers[1] and (before.buckets, before.columns) == (after.buckets, after.columns)
     if not alike or (before.category_parts != after.category_parts and before.buckets is not None):
@@ -425,7 +435,7 @@ class Changes:
         for _ in range(_MAX_STEPS):
             node = queue[0][2]
             gap = node.bound - attained[0]
-            if gap <= TOLERANCE * max(abs(node.bound), abs(attained[0])):
+            if gap <= max(TOLERANCE * max(abs(node.bound), abs(attained[0])), _SMALLEST):
                 break
             heapq.heappop(queue)
             for domains in _children(node, attained[0]):
@@ -482,7 +492,9 @@ class Changes:
             return
         # Both halves of every product are centered: a product of a center is one for each value, the rest has lengths.
         center = right.mean(axis=0)
-        unary[i] = unary[i] + left @ center + np.linalg.norm(left, axis=1) * np.linalg.norm(right - center, axis=1).max()
+        unary[i] = (
+            unary[i] + left @ center + np.linalg.norm(left, axis=1) * np.linalg.norm(right - center, axis=1).max()
+        )
 
     def _factors(
         self, mine: Domain, other: Domain, f: int, e: int, boxes: FloatArray, sign: float
@@ -632,7 +644,9 @@ def _children(node: _Node, least: float) -> list[list[Domain]]:
 def _check_products(old: Parameterized, new: Parameterized) -> None:
     """Raise where products of three and more are not of vectors of the same length."""
     about = [
-        (fitted.model.order, fitted.model.product_columns, fitted.model.product_weight) if not fitted.model.pairwise else None
+        (fitted.model.order, fitted.model.product_columns, fitted.model.product_weight)
+        if not fitted.model.pairwise
+        else None
         for fitted in (old, new)
     ]
     if about[0] != about[1]:

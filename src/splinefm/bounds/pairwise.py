@@ -65,7 +65,9 @@ def bound_of_pairs(unary: list[FloatArray], pairs: Pairs, gap: float = 0.0) -> P
     return PairwiseBound(best, kept)
 
 
-def _bound(beliefs: list[FloatArray], pairs: Pairs, messages: dict[tuple[int, int], tuple[FloatArray, FloatArray]]) -> float:
+def _bound(
+    beliefs: list[FloatArray], pairs: Pairs, messages: dict[tuple[int, int], tuple[FloatArray, FloatArray]]
+) -> float:
     total = sum(float(values.max()) for values in beliefs)
     for pair, table in pairs.items():
         to_f, to_e = messages[pair]

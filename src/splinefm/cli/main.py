@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from splinefm._files import record_replacements
 from splinefm._wording import on_command_line
 from splinefm.cli.ab import ab
+from splinefm.cli.compare import compare
 from splinefm.cli.demo import demo
 from splinefm.cli.discretize import discretize
 from splinefm.cli.evaluate import evaluate
@@ -46,6 +47,7 @@ _COMMANDS = (
     evaluate,
     predict,
     update,
+    compare,
     info,
     view,
     explain,

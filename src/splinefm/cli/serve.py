@@ -68,6 +68,14 @@ def serve(
     ] = None,
     root_path: Annotated[str, _text("Path under which a proxy offers the server.", "PATH", _NETWORK)] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Load files again when they change.")] = False,
+    max_change: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            min=0.0,
+            help="Refuse a new file that may move the score of any segment by more than this.",
+        ),
+    ] = None,
     extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Ignore columns that no model has, instead of refusing them.")
     ] = False,
@@ -117,6 +125,7 @@ def serve(
         make_arms(model, arm or [], shadow or []),
         key=key,
         watch=watch,
+        max_change=max_change,
         allow_extra=extra,
         background=background,
         explore=explore,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm._arrays import FloatArray
+from splinefm._wording import setting
 from splinefm.distribute.first_pass import FirstPass, check_validation, read_validation, run_first_pass
 from splinefm.distribute.fit import (
     JobSettings,
@@ -218,6 +219,9 @@ def _run(
 ) -> tuple[_Updated, Verdict | None]:
     """Train on the new rows and judge the result; nothing is written yet."""
     head, guard = old.head, request.guard
+    if guard is not None and guard.max_change is not None:
+        bound = f"{setting('max_change')}={guard.max_change:g}"
+        raise ValueError(f"{bound} is for updates on one machine: the tables of the models are on several processes")
     training = replace(settings_for_process(request.training or head.training, processes), average=False)
     rows = open_same_rows(request.data, processes)
     share = None if guard is None else as_share(guard.validation)

@@ -37,6 +37,8 @@ from splinefm.serve.models import Published, check_compatible, contract, verify
 from splinefm.serve.settings import Arm, ServiceSettings
 from splinefm.serve.split import ArmSplit
 from splinefm.store.model_file import load
+from splinefm.train.fitted import Fitted
+from splinefm.update.compare import check_comparable, compare, excess
 
 PAUSE = 0.05
 """Seconds between two looks at the folder."""
@@ -199,7 +201,7 @@ class Publisher:
         self._settings, self._folder = settings, folder
         self._metrics: Metrics | None = None
         self._arms = {arm.name: arm for arm in settings.arms}
-        self._snapshots = Snapshots(folder / "models", settings.background)
+        self._snapshots = Snapshots(folder / "models", settings.background, settings.max_change)
         self._watcher = Watcher({arm.name: [arm.model, arm.index] for arm in settings.arms})
         self._changing = RLock()
         self._stopped = Event()
@@ -411,10 +413,12 @@ class Snapshots:
         A folder that belongs to the server.
     background : str, optional
         Path of the rows that explanations compare with; every model must take them.
+    max_change : float, optional
+        How far a new model may move the score of any segment from the one before.
     """
 
-    def __init__(self, folder: Path, background: str | None = None) -> None:
-        self._folder, self._background = folder, background
+    def __init__(self, folder: Path, background: str | None = None, max_change: float | None = None) -> None:
+        self._folder, self._background, self._max_change = folder, background, max_change
         self.current: dict[str, Published] = {}
         self.contracts: dict[str, dict[str, Any]] = {}
 
@@ -440,12 +444,15 @@ class Snapshots:
                 _remove(copies)
                 return None
             try:
-                promised = contract(verify(model, index, self._background))
+                fitted = verify(model, index, self._background)
+                promised = contract(fitted)
             except ValueError as error:  # which names our copies
                 files = " and ".join(repr(path) for path in (arm.model, arm.index) if path is not None)
                 raise ValueError(f"cannot serve {files}, of which copies were read: {error}") from error
             if before is not None:
                 _check_fits(self.contracts[arm.name], promised, arm.model)
+            if self._max_change is not None:
+                self._check_change(before, fitted, sha256, arm.model)
             self.contracts.setdefault(arm.name, promised)
         except BaseException:
             _remove(copies)
@@ -454,6 +461,20 @@ class Snapshots:
         return Published(
             arm.name, str(model), copied, sha256, index_sha256, arm.model, generation, index_file_sha256=index_sha256
         )
+
+    def _check_change(self, before: Published | None, fitted: Fitted, sha256: str, source: str) -> None:
+        """Raise where a model may move a score further than `max_change`, or cannot be compared at all."""
+        if self._max_change is None or (before is not None and before.sha256 == sha256):
+            return
+        try:
+            if before is None:
+                check_comparable(fitted, fitted)
+                return
+            reason = excess(compare(load(before.model), fitted), self._max_change)
+        except ValueError as error:
+            reason = f"how far scores move is not known: {error}"
+        if reason is not None:
+            raise ValueError(f"{source!r} is not served: {reason}")
 
     def change_items(self, arm: str, changes: Mapping[str, Any]) -> tuple[Published, int]:
         """Write a copy of an index with other items; returns the snapshot, with the same model, and how many items."""

@@ -131,6 +131,9 @@ class ServiceSettings:
         Column that decides the arm of a row, such as a user id; by default the request id does.
     watch : bool
         Whether to load files again when they change.
+    max_change : float, optional
+        How far a new file may move the score of any segment; see `splinefm.compare`. A file that may move one further
+        is refused.
     allow_extra : bool
         Whether to ignore columns that no model has, instead of refusing them.
     background : str, optional
@@ -162,6 +165,7 @@ class ServiceSettings:
     arms: tuple[Arm, ...]
     key: str | None = None
     watch: bool = False
+    max_change: float | None = None
     allow_extra: bool = False
     background: str | None = None
     explore: bool = False
@@ -177,6 +181,8 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "arms", tuple(self.arms))
         names = [arm.name for arm in self.arms]
+        if self.max_change is not None and not self.max_change >= 0.0:
+            raise ValueError(f"max_change must be at least 0, got {self.max_change!r}")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two arms are called {twice[0]!r}; give each its own name")
