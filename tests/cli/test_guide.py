@@ -41,6 +41,6 @@ def test_the_guide_runs_from_the_table_to_the_predictions(run, shell, tmp_path):
 
 def test_the_guide_has_a_word_on_every_command(run):
     names = re.findall(r"^│ (\w+) ", run("--help").stdout.split("Commands")[1], flags=re.MULTILINE)
-    assert len(names) == 17
+    assert len(names) == 18
     for name in names:
         assert f"`{name}`" in PAGE or f"`splinefm {name}`" in PAGE
