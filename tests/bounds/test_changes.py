@@ -97,7 +97,7 @@ class TestRandomSegments:
 
 
 class TestBound:
-    @pytest.mark.parametrize("model", [model for model in MODELS if model.pairwise], ids=str)
+    @pytest.mark.parametrize("model", [sf.FM(4), sf.FwFM(4), sf.LowRankFwFM(4), sf.FmFM(3), sf.FFM(3)], ids=str)
     def test_it_is_close_for_products_of_pairs(self, model, all_steps):
         old, new = pair_of(model, sf.Schema([FIELDS[0], *FIELDS[2:5]]), TABLE, 1, 0.1)
         found = sf.compare(old, new)
@@ -135,6 +135,20 @@ class TestBruteForce:
             if model.pairwise:
                 assert found.bound <= true + 2e-3 * abs(true) + 1e-9
 
+    @pytest.mark.parametrize("model", [sf.FwFM(1, third=2), sf.HigherOrderFM(2, 3), sf.HigherOrderFM(2, 4)], ids=str)
+    @pytest.mark.parametrize("moved", range(4))
+    def test_products_of_three_where_one_field_changes(self, model, moved):
+        old, new = pair_of(model, sf.Schema([sf.Categorical(name) for name in SMALL]), SMALL, 1, 1.0)
+        ptr, factors = old.encoder.layout.feature_ptr, old.params["factors"].copy()
+        third = slice(ptr[moved], ptr[moved + 1]), slice(model.k if model.third else 0, None)
+        factors[third] = new.params["factors"][third]
+        new = replace(old, params={**old.params, "factors": factors})
+        every = list(itertools.product(*([*"abcd"[:n], "unseen", None] for n in (2, 3, 4, 3))))
+        change = change_of(old, new, {name: [row[i] for row in every] for i, name in enumerate(SMALL)})
+        found = sf.compare(old, new)
+        assert 0.01 < np.abs(change).max() <= found.bound + 1e-9
+        assert abs(found.change) == pytest.approx(np.abs(change).max(), abs=1e-9)
+
     @examples(200)
     @given(st.integers(0, 10**6), st.integers(2, 4))
     def test_messages_bound_the_largest_sum(self, seed, n):
@@ -166,6 +180,15 @@ class TestEncoders:
         both = [float(each.scores({"c": ["new"]}, watch=False)[0]) for each in (old, new)]
         assert found.change == pytest.approx(both[1] - both[0], abs=1e-6)
         assert found.bound == pytest.approx(abs(found.change), rel=2e-3)
+
+    @pytest.mark.parametrize("value", ["unseen", None])
+    def test_values_without_a_category_count_too(self, value):
+        old, _ = pair_of(sf.FM(2), sf.Schema([sf.Categorical("f"), sf.Categorical("h")]), SMALL, 0, 0.0)
+        linear = old.params["linear"].copy()
+        linear[old.encoder.encode({"f": [value], "h": ["a"]}).start[0, 0]] += 1.0
+        found = sf.compare(old, replace(old, params={**old.params, "linear": linear}))
+        assert found.change == pytest.approx(1.0, abs=1e-6) and found.bound >= found.change
+        assert found.segment["f"] == (None if value is None else "<unseen>")
 
     @pytest.mark.parametrize("hashed", [False, True])
     def test_unseen_values_that_are_hashed(self, hashed):

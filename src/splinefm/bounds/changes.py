@@ -43,7 +43,6 @@ _MAX_ATOMS = 96  # groups of values of a field that are told apart at a time
 _MAX_STEPS = 120  # of branch and bound
 _MAX_PRODUCTS = 1 << 28  # pairs of values of two fields that are multiplied; beyond that, lengths are
 _STARTS, _MAX_PASSES = 12, 50  # of the search for a segment
-MAX_CORNERS = 1 << 20  # of a cross
 _ROUNDING, _SMALLEST = 1e-9, 1e-7  # scores are float32: smaller changes cannot be told from none
 _BRANCH_EVERY = 2
 
@@ -379,14 +378,9 @@ def _pairs_of_cells(before: Cross, after: Cross) -> tuple[IndexArray, IndexArray
     first, last = (cross.cells.features for cross in (before, after) if cross.cells is not None)
     if not np.array_equal(first, last[:n_old]) or not all(map(_extends, before.category_parts, after.category_parts)):
         raise NotComparable(f"cross {after.name!r} has other combinations in each model")
-    # A category that only the new model knows is unseen for the old one, which may have a combination for that.
-    unseen = [item.is_unseen(first[:, i]) for i, item in enumerate(before.category_parts)]
-    of_old = np.append(np.flatnonzero(np.any(unseen, axis=0)), -1)
-    of_new = np.append(np.arange(n_old, n_new), -1)
-    if len(of_old) * len(of_new) > MAX_CORNERS:
-        raise NotComparable(f"cross {after.name!r} has too many new combinations")
-    both = np.repeat(of_old, len(of_new)), np.tile(of_new, len(of_old))
-    return np.concatenate([same, both[0]]), np.concatenate([same, both[1]])
+    # Unseen categories are in no combination: for the old model, what is new is none.
+    added = np.arange(n_old, n_new)
+    return np.concatenate([same, np.full(len(added), -1)]), np.concatenate([same, added])
 
 
 def _extends(before: Any, after: Any) -> bool:
