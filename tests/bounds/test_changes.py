@@ -113,6 +113,13 @@ class TestBound:
 SMALL = {name: RNG.choice(list("abcd")[:n], N) for name, n in (("f", 2), ("g", 3), ("h", 4), ("i", 3))}
 
 
+def assert_first_bounds_hold(old, new, change):
+    """The bounds before anything is divided; the final ones are never below a change that was found."""
+    changes = Changes(old, new)
+    for sign in (1.0, -1.0):
+        assert changes._solve(changes.domains, sign, 0.0).bound >= (sign * change).max() - 1e-9
+
+
 class TestBruteForce:
     """Only categories, so that all segments can be listed."""
 
@@ -131,6 +138,7 @@ class TestBruteForce:
                 found = changes.highest(sign)
             true = float((sign * change).max())
             assert found.bound >= true - 1e-9
+            assert_first_bounds_hold(old, new, change)
             assert found.reached <= true + 1e-9
             if model.pairwise:
                 assert found.bound <= true + 2e-3 * abs(true) + 1e-9
@@ -147,6 +155,7 @@ class TestBruteForce:
         change = change_of(old, new, {name: [row[i] for row in every] for i, name in enumerate(SMALL)})
         found = sf.compare(old, new)
         assert 0.01 < np.abs(change).max() <= found.bound + 1e-9
+        assert_first_bounds_hold(old, new, change)
         assert abs(found.change) == pytest.approx(np.abs(change).max(), abs=1e-9)
 
     @examples(200)
@@ -240,6 +249,12 @@ class TestEncoders:
         change = change_of(old, new, {"c": [row[0] for row in every], "d": [row[1] for row in every]})
         assert np.abs(change).max() <= found.bound + 1e-9
         assert abs(found.change) == pytest.approx(np.abs(change).max(), abs=1e-9)
+        linear = new.params["linear"].copy()
+        linear[new.encoder.layout.feature_ptr[2] + len(old.encoder.crosses[2].cells) :] += 5.0
+        new = replace(new, params={**new.params, "linear": linear})
+        change = change_of(old, new, {"c": [row[0] for row in every], "d": [row[1] for row in every]})
+        assert change.max() > 3.0
+        assert_first_bounds_hold(old, new, change)
 
     def test_lists_that_are_added_up(self):
         fields = [FIELDS[3], sf.MultiValued("tags", reduction="sum", max_length=3)]
