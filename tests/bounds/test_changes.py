@@ -13,6 +13,7 @@ from splinefm.bounds import changes as changes_module
 from splinefm.bounds.changes import Changes, NotComparable, Values
 from splinefm.bounds.pairwise import bound_of_pairs
 from splinefm.model.family.formula import formula_scores
+from splinefm.train.offsets import Offset
 from support import averages, examples, fit_encoder, one_of_each, random_params
 
 RNG = np.random.default_rng(0)
@@ -336,6 +337,14 @@ class TestRefusals:
         old, new = two([FIELDS[0]], [FIELDS[0]])
         with pytest.raises(NotComparable, match="the scores have other units"):
             sf.compare(old, replace(new, loss=sf.Loss("squared", center=1.0, scale=2.0)))
+
+    def test_offsets_are_the_same_and_leave_changes_as_they_are(self):
+        old, new = pair_of(sf.FM(2), sf.Schema([FIELDS[0], FIELDS[3]]), TABLE, 0, 0.5)
+        first, second = (replace(each, offset=Offset("years", "exposure")) for each in (old, new))
+        rows = {name: TABLE[name] for name in ("x", "c")}
+        assert sf.compare(first, second, rows) == sf.compare(old, new, rows)
+        with pytest.raises(NotComparable, match="do not add the same to their scores"):
+            sf.compare(old, second)
 
     def test_products_of_other_lengths(self):
         encoder = fit_encoder(sf.Schema(FIELDS), TABLE)

@@ -144,8 +144,8 @@ def compare(old: Fitted, new: Fitted, table: object = None) -> Comparison:
     Both models must encode a value alike: the same fields in the same order, numbers with the same transform and basis,
     as updates leave them. Vocabularies may differ: a category that one of the models does not know is compared with
     what that model gives to unseen ones. Bases must be splines, polynomials or bins, and the losses must have the same
-    units of scores. Anything else raises an error that says why. The bound is that of exact scores; those of rows are
-    float32, and differ from them by rounding.
+    units of scores and the same offset. Anything else raises an error that says why. The bound is that of exact scores;
+    scores of rows are float32, and differ from them by rounding.
 
     Parameters
     ----------
@@ -171,6 +171,7 @@ def compare(old: Fitted, new: Fitted, table: object = None) -> Comparison:
     (True, True)
     """
     check_comparable(old, new)
+    old, new = old.without_offset(), new.without_offset()  # which does not change
     changes = Changes(old, new)
     rise, fall = (_largest(changes, old, new, sign) for sign in (1.0, -1.0))
     return Comparison(rise, fall, None if table is None else compare_rows(old, new, table))
@@ -199,6 +200,8 @@ def check_comparable(old: Fitted, new: Fitted) -> None:
             f"the scores have other units: {old.loss.name} with center {old.loss.center:g} and scale "
             f"{old.loss.scale:g}, and {new.loss.name} with {new.loss.center:g} and {new.loss.scale:g}"
         )
+    if old.offset != new.offset:
+        raise NotComparable(f"the models do not add the same to their scores: {old.offset} and {new.offset}")
     if {*old.encoder.schema.columns} != {*new.encoder.schema.columns}:
         alone = sorted({*old.encoder.schema.columns} ^ {*new.encoder.schema.columns})
         raise NotComparable(f"column {alone[0]!r} is in one of the models only")
