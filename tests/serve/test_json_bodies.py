@@ -258,3 +258,18 @@ class TestBorder:
         with pytest.raises(TypeError):
             _core.JsonColumns(["x"], from_json).read("text", 1)
         assert scorer.many_json(rows, np.arange(0)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"rows": [{"x": 7, "x": 1.5, "c": "a"}]}',
+        '{"rows": [{"x": 1.5, "c": "b", "c": "a"}]}',
+        '{"rows": [], "rows": [{"x": 1.5, "c": "a"}]}',
+        '{"columns": {"x": [7], "c": ["a"], "x": [1.5]}}',
+    ],
+)
+def test_the_last_value_of_a_key_counts(body):
+    columns = json_columns(("x", "c"))
+    assert columns.read(body.encode(), 10) is None  # the decoder decides
+    assert decode_rows(body.encode(), 10) == [{"x": 1.5, "c": "a"}]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from live import Answer, make_service, spoil, visits_rows
 from splinefm.serve import Arm, NotServed, ServiceSettings
+from splinefm.serve.app import ENDPOINTS, find
 from splinefm.serve.endpoints import openapi
 from splinefm.serve.endpoints.admin import _refuse_impossible, explore
 from splinefm.serve.endpoints.explain import explain, segment
@@ -237,6 +238,14 @@ def test_the_examples_of_the_description_are_answered(server):
                 assert str(answer.status) in operation["responses"] and answer.status < 300, (path, answer.body)
             asked.add((method, path))
     assert len(asked) >= 17
+
+
+def test_every_endpoint_is_described(server):
+    found = {(method.upper(), path) for path, known in described(server)["paths"].items() for method in known}
+    assert {*ENDPOINTS} - found == {("GET", "/openapi.json")}
+    models = {(method, path) for method, path in found if path.startswith("/v2/models/")}
+    assert found - {*ENDPOINTS} == models and len(models) == 3
+    assert all(find(method, path) for method, path in models)
 
 
 DAYS = [datetime(2023, 1, 1, 6) + timedelta(days=9 * i, hours=i) for i in range(60)]
