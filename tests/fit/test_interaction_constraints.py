@@ -229,8 +229,12 @@ def test_exports_have_nothing_between_them(tmp_path):
         return np.ravel(session.run(["score"], sf.onnx_inputs(fitted, rows))[0])
 
     assert max(mixed_differences(onnx_scores, special=False).values()) < 1e-3
-    module = sf.to_torch(fitted)
-    again = sf.from_torch(module, fitted)
+
+
+def test_a_module_of_torch_has_nothing_between_them():
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'splinefm[torch]'")
+    fitted = sf.fit_model(TABLE, "y", loss="squared", model=sf.FFM(3), interaction_cst=GROUPS, training=FAST)
+    again = sf.from_torch(sf.to_torch(fitted), fitted)
     assert is_apart(again.model, again.params, again.encoder.layout)
 
 
