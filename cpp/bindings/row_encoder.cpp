@@ -30,9 +30,15 @@ void add(EncoderOwner& self, RowField field, bool plain = true) {
 }
 
 void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers bounds, bool missing, bool apart,
-                bool plain, Numbers knots, Numbers values, int powers) {
+                bool plain, Numbers knots, Numbers values, int powers, double low, double high, bool beyond_missing) {
     check(signs.size() == bounds.size(), "signs and bounds must have the same length");
-    NumberField field{.first = first, .rules = {}, .has_missing = missing, .apart = apart, .pieces = {}, .windows = {}};
+    NumberField field{.first = first,
+                      .rules = {},
+                      .has_missing = missing,
+                      .apart = apart,
+                      .pieces = {},
+                      .windows = {},
+                      .limits = {low, high, beyond_missing}};
     const std::vector<double> kinds = copy(signs, "signs"), limits = copy(bounds, "bounds");
     for (std::size_t i = 0; i < kinds.size(); ++i) {
         check(kinds[i] >= 0 && kinds[i] <= 4, "signs must be integers from 0 to 4");
@@ -248,7 +254,8 @@ void bind_row_encoder(nb::module_& module) {
         "value is, and a function that is asked about values and names that are not known here.")
         .def(nb::init<>())
         .def("add_number", &add_number, nb::kw_only(), nb::arg("first"), signs, bounds, nb::arg("missing"),
-             nb::arg("apart"), nb::arg("plain"), knots, values, nb::arg("powers"),
+             nb::arg("apart"), nb::arg("plain"), knots, values, nb::arg("powers"), nb::arg("low"), nb::arg("high"),
+             nb::arg("beyond_missing"),
              "A field of numbers; its reader returns a float. Signs of special values: 0 to 4 for ==, <, <=, >, >=.")
         .def("add_window", &add_window, nb::kw_only(), nb::arg("segments"), edges, coefficients, nb::arg("start"),
              nb::arg("moves"), nb::arg("around"), "A window of the basis of the field that was added last.")

@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers of files are used where they are");
 
 constexpr unsigned char MAGIC[8] = {0x89, 'S', 'F', 'S', '\r', '\n', 0x1a, '\n'};
-constexpr std::uint32_t VERSION = 2;  // files of version 1 have no offset
+constexpr std::uint32_t VERSION = 3;  // version 2 has an offset; 3 has limits of numbers, and may have an offset
 constexpr std::size_t HEADER = 32, ENTRY = 24, LINE = 64;
 constexpr std::uint32_t MAX_SECTIONS = 64;
 

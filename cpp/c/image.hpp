@@ -70,7 +70,8 @@ class Image {
 public:
     explicit Image(std::span<const std::byte> bytes);
 
-    bool has_offset() const { return version >= 2; }
+    bool has_offset() const { return version == 2; }  // files of version 3 say it themselves
+    bool has_limits() const { return version >= 3; }
     std::span<const std::byte> section(Section section) const { return sections[static_cast<std::size_t>(section)]; }
     // The numbers of a section.
     template <class T> std::span<const T> numbers(Section which) const {

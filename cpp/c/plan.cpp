@@ -31,7 +31,7 @@ std::span<const std::int32_t> read_slots(Cursor& cursor, std::int64_t n) {
 
 class Parser {
 public:
-    Parser(Plan& plan, const Image& image) : plan(plan), cursor(image) {}
+    Parser(Plan& plan, const Image& image) : plan(plan), cursor(image), has_limits(image.has_limits()) {}
 
     void read(const Image& image) {
         plan.written_by = cursor.text();
@@ -44,7 +44,7 @@ public:
         const std::int64_t n_fields = cursor.integer(1, MAX_FIELDS);
         for (std::int64_t f = 0; f < n_fields; ++f) read_field();
         read_params(image);
-        if (image.has_offset()) read_offset(image);
+        if (image.has_offset() || (has_limits && cursor.boolean())) read_offset(image);
         if (!cursor.at_end()) damaged("its description has a rest");
     }
 
@@ -83,6 +83,12 @@ private:
         field.pieces.knots = copy(cursor.array<double>());
         field.pieces.values = copy(cursor.array<double>());
         field.pieces.powers = static_cast<int>(cursor.integer(1, 4));
+        if (has_limits) {
+            field.limits.low = cursor.number();
+            field.limits.high = cursor.number();
+            field.limits.missing = cursor.boolean();
+        }
+        rule.limits = field.limits;
         check_number(field);
         field.pieces.make_guide();
         const std::int64_t n_windows = cursor.count();
@@ -239,6 +245,7 @@ private:
 
     Plan& plan;
     Cursor cursor;
+    bool has_limits;
     std::int64_t end_feature = 0;
 };
 

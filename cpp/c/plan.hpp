@@ -29,6 +29,7 @@ struct ValueRule {
     bool missing = true;  // whether missing values are taken
     bool has_separator = false;
     std::string separator;
+    Limits limits;  // of a number
 };
 
 struct FieldInfo {

@@ -88,6 +88,10 @@ double Reader::other_number(int v) const {
 
 void Reader::refuse(int v, double x) const {
     if (std::isnan(x)) wrong(v, "takes no missing values");
+    const Limits& limits = rule(v).limits;
+    if (limits.exclude(x) && std::isfinite(x))
+        wrong(v, "has the number " + std::to_string(x) + ", beyond its range in training, " +
+                     std::to_string(limits.low) + " to " + std::to_string(limits.high));
     wrong(v, "does not take the number " + std::to_string(x));
 }
 

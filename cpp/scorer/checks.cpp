@@ -52,6 +52,8 @@ void check_number(const NumberField& field) {
     check(pieces.powers == 1 || pieces.powers == 4, "powers must be 1 or 4");
     check(pieces.values.size() == (pieces.powers == 1 || !n ? n : 4 * (n - 1)),
           "values must be one per knot, or four per piece");
+    check(field.limits.low <= field.limits.high, "limits must be numbers that do not decrease");
+    check(!field.limits.missing || field.has_missing, "numbers beyond limits have no feature of missing values");
 }
 
 void check_window(const BasisWindow& window) {

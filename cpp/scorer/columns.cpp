@@ -73,14 +73,14 @@ std::int64_t encode_numbers(const NumberField& field, const double* x, const Fie
     const std::int64_t first = field.first + static_cast<std::int64_t>(field.rules.size()) + field.has_missing;
     for (const BasisWindow& window : field.windows) window.add_terms(0.0, first, terms);
     const Writer writer(slots, terms);
-    const bool uniform = are_uniform(field, slots), has_rules = !field.rules.empty();
+    const bool uniform = are_uniform(field, slots), has_tokens = !field.rules.empty() || field.limits.any();
     for (std::int64_t begin = 0; begin < slots.n; begin += ROWS) {
         const std::int64_t n = std::min(ROWS, slots.n - begin);
         bool ordinary[ROWS] = {}, all = uniform;
         if (uniform) {
             for (std::int64_t i = 0; i < n; ++i) {
                 const double value = x[begin + i];
-                ordinary[i] = has_rules ? field.token(value) == NumberField::ORDINARY : std::isfinite(value);
+                ordinary[i] = has_tokens ? field.token(value) == NumberField::ORDINARY : std::isfinite(value);
                 all &= ordinary[i];
             }
             // First as if all of them were ordinary.

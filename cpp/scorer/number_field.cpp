@@ -178,7 +178,9 @@ std::int64_t NumberField::token(double x) const {
     for (std::size_t at = 0; at < rules.size(); ++at)
         if (rules[at].holds(x)) return static_cast<std::int64_t>(at);
     if (std::isnan(x)) return has_missing ? static_cast<std::int64_t>(rules.size()) : REFUSED;
-    return std::isinf(x) ? REFUSED : ORDINARY;
+    if (std::isinf(x)) return REFUSED;
+    if (!limits.exclude(x)) return ORDINARY;
+    return limits.missing ? static_cast<std::int64_t>(rules.size()) : REFUSED;
 }
 
 bool NumberField::add_terms(double x, Terms& terms) const {

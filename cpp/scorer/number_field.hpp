@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "scorer/terms.hpp"
@@ -19,6 +20,17 @@ struct Rule {
     double bound;
 
     bool holds(double x) const;
+};
+
+// The range of training, where numbers beyond it are not clipped: they count as missing, or are refused.
+struct Limits {
+    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+    bool missing = false;
+
+    bool any() const {
+        return low > -std::numeric_limits<double>::infinity() || high < std::numeric_limits<double>::infinity();
+    }
+    bool exclude(double x) const { return x < low || x > high; }
 };
 
 // u = T(x).
@@ -75,6 +87,7 @@ struct NumberField {
     bool apart;        // a unit per term
     Pieces pieces;     // no knots: windows take x
     std::vector<BasisWindow> windows;
+    Limits limits = {};
 
     std::int64_t max_terms() const;
     std::int64_t end_feature() const;

@@ -22,6 +22,7 @@ def strings(*names: str):
 
 def number(encoder, **change):
     spec = {"first": 0, "signs": NONE, "bounds": NONE, "missing": True, "apart": False, "plain": True}
+    spec |= {"low": -np.inf, "high": np.inf, "beyond_missing": False}
     encoder.add_number(**(spec | {"knots": np.array([0.0, 1.0]), "values": np.array([0.0, 1.0]), "powers": 1} | change))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._arrays import Array, BoolArray, FloatArray
+from splinefm._arrays import Array, BoolArray, FloatArray, Int32Array
 from splinefm.encode.fields.categorical import Categorical, CategoryStatistics, MultiValued
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical, NumericalStatistics
@@ -192,7 +192,7 @@ class _Numbers:
         outside = np.flatnonzero(self._is_outside(x))
         if len(outside) and self.item.special:
             token = self.item.find_tokens(x)
-            outside = outside if token is None else outside[token[outside] == ORDINARY]
+            outside = outside if token is None else outside[_not_special(self.item, token[outside])]
         return (len(outside), len(x), _as_text(x[outside[:EXAMPLES]])), (n_missing, len(x), stray)
 
     def count_statistics(self, statistics: NumericalStatistics) -> Count:
@@ -208,6 +208,11 @@ class _Numbers:
 
     def _is_outside(self, x: FloatArray) -> BoolArray:
         return ((x < self.low) | (x > self.high)) & self.has_ends
+
+
+def _not_special(item: Numerical, token: Int32Array) -> BoolArray:
+    """Whether tokens are not of special values; values beyond the range may have the one of missing values."""
+    return np.asarray((token == ORDINARY) | (token >= len(item.special)))
 
 
 @dataclass(frozen=True)

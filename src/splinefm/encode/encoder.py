@@ -17,7 +17,7 @@ from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, in_order, prefetch
 from splinefm.encode.fields.categorical import CategoricalStatistics, MultiValuedStatistics
 from splinefm.encode.fields.cross import Cross, CrossStatistics
-from splinefm.encode.fields.numerical import NumericalStatistics
+from splinefm.encode.fields.numerical import NumericalStatistics, naming_rows, rows_from
 from splinefm.encode.interactions import Interactions
 from splinefm.encode.plans import Columns, compile_columns
 from splinefm.encode.schema import (
@@ -93,11 +93,12 @@ class EncoderStatistics:
 
     def update_batch(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch of an open table that has the columns of the fields, and maybe others."""
-        self.n_rows += batch.num_rows
         columns = _by_field(self.schema, batch.select(self.schema.columns))
         threads = 1 if batch.num_rows < FEW_ROWS else self.threads
-        for _ in in_order(lambda work: work[0].update(work[1]), zip(self.fields, columns, strict=True), threads):
-            pass
+        with naming_rows(self.n_rows):
+            for _ in in_order(lambda work: work[0].update(work[1]), zip(self.fields, columns, strict=True), threads):
+                pass
+        self.n_rows += batch.num_rows
 
     def merge(self, other: EncoderStatistics) -> None:
         """Add the rows of other statistics."""
@@ -251,20 +252,27 @@ class Encoder:
         source = _open(self.schema, table)
         if source.n_rows is None:
             self._check_block(BLOCK, threads)
-            parts = list(in_order(partial(self._encode_block, watch), self._blocks(source), threads))
+            with naming_rows():
+                blocks = numbered(self._blocks(source))
+                parts = list(in_order(partial(self._encode_block, watch), blocks, threads))
             return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
         self._check_block(min(BLOCK, source.n_rows), threads)
         # Blocks write into the result, so that it is never in memory twice.
         slots = empty_slots(source.n_rows, self.layout)
-        self._fill(slots, self._blocks(source), threads, watch)
+        with naming_rows():
+            self._fill(slots, self._blocks(source), threads, watch)
         return slots
 
     def encode_chunks(
         self, table: object, *, rows: int = CHUNK, threads: int | None = None, watch: Watch | None = None
     ) -> Iterator[Slots]:
         """Encode a table in chunks of `rows` rows, for tables that do not fit in memory."""
+        first = 0
         for batch in _open(self.schema, table).chunks(self.schema.columns, rows):
-            yield self.encode_batch(batch, threads=threads, watch=watch)
+            with naming_rows(first):
+                slots = self.encode_batch(batch, threads=threads, watch=watch)
+            yield slots
+            first += batch.num_rows
 
     def encode_batch(self, batch: pa.RecordBatch, *, threads: int | None = None, watch: Watch | None = None) -> Slots:
         """Encode a batch of an open table that has the columns of the fields, and maybe others."""
@@ -325,9 +333,11 @@ class Encoder:
             "give it fewer basis functions",
         )
 
-    def _encode_block(self, watch: Watch | None, block: pa.RecordBatch) -> Slots:
+    def _encode_block(self, watch: Watch | None, task: tuple[int, pa.RecordBatch]) -> Slots:
+        at, block = task
         slots = empty_slots(block.num_rows, self.layout)
-        self._encode_into((block, slots, 0, watch))
+        with rows_from(at):
+            self._encode_into((block, slots, 0, watch))
         return slots
 
     def _encode_into(self, task: tuple[pa.RecordBatch, Slots, int, Watch | None]) -> None:
@@ -343,7 +353,8 @@ class Encoder:
             start = slots.start[rows, windows]
             weight = slots.weight[rows, layout.weight_ptr[windows.start] : layout.weight_ptr[windows.stop]]
             first, values = int(layout.feature_ptr[f]), item.read(column)
-            self._compiled[f].encode_into(values, start, weight)
+            with rows_from(at):
+                self._compiled[f].encode_into(values, start, weight)
             if watch is not None:
                 watch.count(f, column, values, start - np.int32(first), weight)
 

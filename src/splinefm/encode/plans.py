@@ -278,6 +278,16 @@ class NumberPlan:
         return 1 if self.description.pieces is None else int(self.description.pieces[1].shape[1])
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """The range beyond which numbers are missing or refused; infinite where they are clipped."""
+        return self.item.value_limits
+
+    @property
+    def beyond_missing(self) -> bool:
+        """Whether numbers beyond the range count as missing."""
+        return self.item.outside == "missing"
+
+    @property
     def rules(self) -> FloatArray:
         """Signs, as their positions in `SIGNS`, and numbers of the special values, shape (n, 2)."""
         rules = [(SIGNS.index(sign), number) for sign, number in self.description.rules]
@@ -429,6 +439,9 @@ def add_number(encoder: RowEncoder, plan: NumberPlan) -> None:
         knots=plan.knots,
         values=plan.values,
         powers=plan.powers,
+        low=plan.limits[0],
+        high=plan.limits[1],
+        beyond_missing=plan.beyond_missing,
     )
     for window in plan.windows:
         encoder.add_window(
@@ -475,7 +488,8 @@ def _probes(item: Numerical) -> FloatArray:
     special = [rule.number for rule in item.rules]
     far = [0.0, 1.0, -1.0, 1e300, -1e300, *([np.nan] if item.missing == "token" else [])]
     values: FloatArray = np.concatenate([x, special, far])
-    return np.asarray(values[~np.isinf(values)])
+    values = values[~np.isinf(values)]
+    return values if item.outside != "error" else values[~item.is_beyond(values)]
 
 
 # Fitted fields as compiled code reads them, one row at a time.

@@ -333,6 +333,7 @@ def _number(plan: NumberPlan, buffers: Buffers, name: str) -> dict[str, Any]:
         "missing": found.missing,
         "tokens": found.n_tokens,
         "apart": plan.item.reduction == "identity",
+        **({} if plan.item.outside == "clip" else {"outside": plan.item.outside, "limits": list(plan.limits)}),
         "knots": None if found.pieces is None else buffers.add(f"{name}: knots", plan.knots, np.float64),
         "values": None if found.pieces is None else buffers.add(f"{name}: values", plan.values, np.float64),
         "powers": plan.powers,

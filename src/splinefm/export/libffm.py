@@ -307,6 +307,8 @@ def _describe(item: Any) -> dict[str, Any]:
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}
         number: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
+        if item.outside != "clip":
+            number |= {"outside": item.outside, "limits": list(item.value_limits)}
         if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
             return {**number, "functions": sum(item.basis.sizes), **parts}

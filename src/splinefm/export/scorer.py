@@ -33,7 +33,7 @@ from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
 from splinefm.model.scores import row_between, row_tables
-from splinefm.store.scorer_image import VERSION, WITH_OFFSET, ImageWriter, image_blocks
+from splinefm.store.scorer_image import VERSION, WITH_LIMITS, WITH_OFFSET, ImageWriter, image_blocks
 from splinefm.train.fitted import Fitted
 
 _UNSEEN = ("rare", "neutral", "error", "hash")
@@ -93,15 +93,27 @@ def export_scorer(fitted: Fitted, path: str | os.PathLike[str], *, index: Indexe
     if index is not None:
         sections |= index.image()
     with replacing(target) as file:
-        for block in image_blocks(sections, VERSION if fitted.offset is None else WITH_OFFSET):
+        for block in image_blocks(sections, _version(fitted)):
             file.write(block)
+
+
+def _version(fitted: Fitted) -> int:
+    """The first version with what the model has."""
+    if _has_limits(fitted):
+        return WITH_LIMITS
+    return VERSION if fitted.offset is None else WITH_OFFSET
+
+
+def _has_limits(fitted: Fitted) -> bool:
+    """Whether a field does not clip what is beyond its range."""
+    return any(item.outside != "clip" for item in fitted.encoder.schema.column_readers if item.is_numerical)
 
 
 def _sections(fitted: Fitted) -> dict[str, Array]:
     fields, model, loss = fitted.encoder.fields, fitted.model, fitted.loss
     plans = [plan_field(*each) for each in zip(fields, fitted.encoder.layout.feature_ptr[:-1].tolist(), strict=True)]
     _refuse_slow(plans)
-    writer = ImageWriter()
+    writer, has_limits = ImageWriter(), _has_limits(fitted)
     writer.text(str(sys.modules["splinefm"].__version__))  # not imported: modules must not import the package itself
     writer.text(model.kind)
     writer.text(loss.link)
@@ -112,11 +124,13 @@ def _sections(fitted: Fitted) -> dict[str, Array]:
     for plan in plans:
         writer.text(plan.item.name)
         writer.integers(_KINDS[type(plan)])
-        _write_plan(writer, plan, columns)
+        _write_plan(writer, plan, columns, has_limits)
     tables = row_tables(model, fitted.params, len(fields))
     n_features = len(tables.linear) // fitted.n_outputs
     writer.integers(fitted.n_outputs, tables.k, tables.factors.shape[1], model.members, model.order, n_features)
     writer.numbers(loss.center, loss.scale)
+    if has_limits:
+        writer.integers(fitted.offset is not None)
     if fitted.offset is not None:
         writer.integers(columns.index(fitted.offset.column), 2 if fitted.offset.kind == "exposure" else 1)
         writer.numbers(loss.score_unit, fitted.offset.largest(loss))
@@ -140,9 +154,9 @@ def _refuse_slow(plans: Sequence[Plan]) -> None:
         )
 
 
-def _write_plan(writer: ImageWriter, plan: Plan, columns: list[str]) -> None:
+def _write_plan(writer: ImageWriter, plan: Plan, columns: list[str], has_limits: bool) -> None:
     if isinstance(plan, NumberPlan):
-        _write_number(writer, plan, columns)
+        _write_number(writer, plan, columns, has_limits)
     elif isinstance(plan, NamesPlan):
         _write_names(writer, plan, columns)
     elif isinstance(plan, ListPlan):
@@ -152,10 +166,10 @@ def _write_plan(writer: ImageWriter, plan: Plan, columns: list[str]) -> None:
         writer.integers(separator is not None)
         writer.text(separator or "")
     elif isinstance(plan, CrossPlan):
-        _write_cross(writer, plan, columns)
+        _write_cross(writer, plan, columns, has_limits)
 
 
-def _write_number(writer: ImageWriter, plan: NumberPlan, columns: list[str]) -> None:
+def _write_number(writer: ImageWriter, plan: NumberPlan, columns: list[str], has_limits: bool) -> None:
     part = plan.item.part
     writer.integers(columns.index(plan.item.column), 0 if part is None else 1 + PARTS.index(part), plan.first)
     writer.integers(plan.description.missing is not None, plan.item.reduction == "identity", len(plan.rules))
@@ -164,7 +178,11 @@ def _write_number(writer: ImageWriter, plan: NumberPlan, columns: list[str]) -> 
         writer.numbers(number)
     writer.array(plan.knots, np.float64)
     writer.array(plan.values, np.float64)
-    writer.integers(plan.powers, len(plan.windows))
+    writer.integers(plan.powers)
+    if has_limits:
+        writer.numbers(*plan.limits)
+        writer.integers(plan.beyond_missing)
+    writer.integers(len(plan.windows))
     for window in plan.windows:
         _, functions, powers = window.coefficients.shape
         writer.integers(window.segments)
@@ -187,11 +205,11 @@ def _write_names(writer: ImageWriter, plan: NamesPlan, columns: list[str]) -> No
     writer.array(StringTable(offsets, text).slots(), np.int32)
 
 
-def _write_cross(writer: ImageWriter, plan: CrossPlan, columns: list[str]) -> None:
+def _write_cross(writer: ImageWriter, plan: CrossPlan, columns: list[str], has_limits: bool) -> None:
     writer.integers(plan.first, len(plan.parts))
     for part in plan.parts:
         writer.integers(_KINDS[type(part)])
-        _write_plan(writer, part, columns)
+        _write_plan(writer, part, columns, has_limits)
     writer.integers(len(plan.sizes))
     writer.array(plan.sizes, np.int64)
     writer.integers(plan.item.buckets or 0)

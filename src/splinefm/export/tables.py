@@ -314,6 +314,12 @@ def _interactions(fitted: Fitted) -> pa.Table | None:
 
 def _check_steps(fitted: Fitted) -> None:
     numerical: list[Any] = [item for item in fitted.encoder.schema.column_readers if item.is_numerical]
+    limited = [item for item in numerical if item.outside != "clip"]
+    if limited:
+        raise ValueError(
+            f"the first and the last bin of a table have no end, and field {limited[0].name!r} has "
+            f"outside={limited[0].outside!r}; fit it with outside=\"clip\", or use sf.export_scorer or sf.export_onnx"
+        )
     smooth = list(dict.fromkeys(item.name for item in numerical if step_cuts(item.basis) is None))
     if smooth:
         raise ValueError(

@@ -76,7 +76,7 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
     of_cross: dict[str, int] = {}
     for cross, i in crossed.parts_along(axis):
         part: Any = cross.fields[i]
-        if not part.is_numerical or part.transform != item.transform or part.rules != item.rules:
+        if not part.is_numerical or part.transform != item.transform or _special_values(part) != _special_values(item):
             raise ValueError(
                 f"the cross {cross.name!r} reads {axis!r} in another way than the field along which the curve runs, so "
                 "that the curve is not a spline: call it on values"
@@ -88,6 +88,11 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
     degrees = sorted([*degrees, *of_cross.values()], reverse=True)[: crossed.fitted.model.order]
     every = np.unique(np.concatenate(found))
     return every[np.append(True, np.diff(every) > _SAME)], sum(degrees)
+
+
+def _special_values(item: Numerical) -> tuple[Any, ...]:
+    """What decides which values are not on the curve."""
+    return item.rules, item.outside, item.limits
 
 
 def _powers(degree: int) -> FloatArray:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from splinefm._arrays import Array
 
 MAGIC = b"\x89SFS\r\n\x1a\n"
-VERSION, WITH_OFFSET = 1, 2
-"""Versions of files: those of a model with an offset have one that earlier libraries refuse, as they must."""
+VERSION, WITH_OFFSET, WITH_LIMITS = 1, 2, 3
+"""Versions of files: what a model has that earlier libraries do not know makes them refuse its file, as they must."""
 
 SECTIONS = (
     *("meta", "tables", "factors", "linear", "between", "bias"),

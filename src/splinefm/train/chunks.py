@@ -14,6 +14,7 @@ from splinefm._arrays import BoolArray, FloatArray, Int64Array
 from splinefm._parallel import prefetch
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
+from splinefm.encode.fields.numerical import naming_rows
 from splinefm.encode.interactions import Interactions
 from splinefm.encode.schema import Schema, check_crosses, check_interactions, check_shapes
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
@@ -105,9 +106,11 @@ def encode_fresh(
     progress: Progress = SILENT,
 ) -> tuple[Slots, Slots]:
     """Return the slots of the training rows and of the rows that are held out."""
-    parts = []
+    parts, first = [], 0
     for batch in prefetch(source.opened.chunks(encoder.schema.columns, CHUNK)):
-        parts.append(encoder.encode_batch(batch, threads=threads))
+        with naming_rows(first):
+            parts.append(encoder.encode_batch(batch, threads=threads))
+        first += batch.num_rows
         progress.advance(batch.num_rows)
     slots = concatenate_slots(parts)
     return slots[~held_out], slots[held_out]

@@ -15,6 +15,7 @@ import pyarrow as pa
 from splinefm._arrays import Float32Array, FloatArray
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import CHUNK, Encoder
+from splinefm.encode.fields.numerical import naming_rows
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import counted
 from splinefm.encode.tables.open import open_table
@@ -518,5 +519,7 @@ def encode_rows(
     first = 0
     for batch in source.chunks(fitted.columns, rows):
         added = offset.in_scores(offset.of_batch(batch, first), fitted.loss, first)
-        yield replace(encoder.encode_batch(batch, threads=threads, watch=watch), offset=added)
+        with naming_rows(first):
+            slots = encoder.encode_batch(batch, threads=threads, watch=watch)
+        yield replace(slots, offset=added)
         first += batch.num_rows

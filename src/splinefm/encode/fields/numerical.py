@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -148,6 +149,59 @@ ORDINARY = -1
 EXAMPLES = 3
 
 
+Outside = Literal["clip", "missing", "error"]
+OUTSIDE: tuple[Outside, ...] = ("clip", "missing", "error")
+
+
+class OutOfRange(ValueError):
+    """A number that a field refuses because it is beyond the range of the training rows.
+
+    Parameters
+    ----------
+    message : str
+        Names column, value and range.
+    row : int
+        The row, counted from the first that was given.
+    """
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.message, self.row = message, row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OutOfRange, (self.message, self.row)
+
+
+@contextmanager
+def rows_from(first: int) -> Iterator[None]:
+    """Count the row of an `OutOfRange` error from earlier rows on."""
+    try:
+        yield
+    except OutOfRange as error:
+        raise OutOfRange(error.message, first + error.row) from None
+
+
+@contextmanager
+def naming_rows(first: int = 0) -> Iterator[None]:
+    """Name the row of an `OutOfRange` error, after `first` rows, in its message."""
+    try:
+        yield
+    except OutOfRange as error:
+        raise ValueError(f"row {first + error.row:,} (counted from 0): {error.message}") from None
+
+
+def _check_limits(limits: Any) -> tuple[float, float] | None:
+    if limits is None:
+        return None
+    try:
+        low, high = map(float, limits)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"limits takes two numbers, the ends of a range, got {limits!r}") from error
+    if not -math.inf < low <= high < math.inf:
+        raise ValueError(f"limits must be finite (low, high) with low <= high, got {limits!r}")
+    return low, high
+
+
 _REACH_GRID = 4097  # points at which a basis is evaluated for the largest weights
 _EXAMPLE_DATE = "2024-05-28T12:00:00"
 
@@ -196,6 +250,14 @@ class Numerical(OneColumn):
         The lowest and the highest slope, in score per unit of the column; None where there is no limit. It needs a
         linear transform too. Beyond the ends of the transform the slope is 0, where values are clipped.
 
+    outside : {"clip", "missing", "error"}
+        What a value beyond the range of the column is: the value at the end of the range, a missing value, or an error
+        that names it. The range reaches from the smallest to the largest value of the training rows, and to the ends of
+        the transform where these are further out, such as of `MinMax(low=0, high=100)`. Special values have their
+        features wherever they are, and infinite numbers are always errors.
+    limits : pair of float, optional
+        The range, which a fit finds unless `outside` is "clip". A range that is given holds for training rows as well.
+
     Examples
     --------
     >>> Numerical("recency", basis=BSpline(segments=32), special=[0.0, "negative"]).special
@@ -222,6 +284,8 @@ class Numerical(OneColumn):
     column: str = ""
     shape: str | tuple[str, ...] | None = None
     slope: tuple[float, float] | None = None
+    outside: Outside = "clip"
+    limits: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
@@ -231,6 +295,7 @@ class Numerical(OneColumn):
         check_choice("decimal", self.decimal, (".", ","))
         self._check_dates()
         check_choice("missing", self.missing, ("token", "error"))
+        self._check_outside()
         check_choice("reduction", self.reduction, ("sum", "identity"))
         object.__setattr__(self, "special", check_special(self.special))
         _check_part("transform", self.transform, ("fit", "__call__", "inverse"), self.name)
@@ -287,6 +352,30 @@ class Numerical(OneColumn):
                 f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"'
             )
 
+    def _check_outside(self) -> None:
+        check_choice("outside", self.outside, OUTSIDE)
+        object.__setattr__(self, "limits", _check_limits(self.limits))
+        if self.outside == "missing" and self.missing == "error":
+            raise ValueError(
+                f'field {self.name!r}: outside="missing" needs a feature of missing values, and missing="error" has '
+                'none; use missing="token", or outside="error"'
+            )
+        if self.outside == "clip" and self.limits is not None:
+            raise ValueError(
+                f"field {self.name!r}: limits={self.limits} say where values are missing or errors, and "
+                'outside="clip" takes all; leave limits out, or use outside="missing" or outside="error"'
+            )
+
+    @property
+    def value_limits(self) -> tuple[float, float]:
+        """The range beyond which values are missing or errors; infinite where they are clipped."""
+        return (-math.inf, math.inf) if self.limits is None else self.limits
+
+    def is_beyond(self, x: FloatArray) -> BoolArray:
+        """Whether values are beyond the range, so that they are missing or errors; NaN is not."""
+        low, high = self.value_limits
+        return np.asarray((x < low) | (x > high))
+
     @property
     def is_linear(self) -> bool:
         """Whether the transform is linear between its ends, so that u is the column in other units."""
@@ -318,6 +407,7 @@ class Numerical(OneColumn):
             "functions": sum(self.basis.sizes),
             "special": list(self.special),
             **describe_shape(self.shape, self.slope),
+            **({} if self.outside == "clip" else {"outside": self.outside, "limits": self.limits}),
         }
 
     @property
@@ -367,7 +457,16 @@ class Numerical(OneColumn):
         basis = self.basis if fit is None else fit(x, weight, transform)
         why += statistics.stray_words()
         text: Stray = self.text if self.text != "auto" else "missing" if statistics.n_stray else "error"
-        return replace(self, transform=transform, basis=basis, part=statistics.spec.part, text=text), why
+        limits = None if self.outside == "clip" else self._fit_limits(transform, x, statistics.n_ordinary)
+        part = statistics.spec.part
+        return replace(self, transform=transform, basis=basis, part=part, text=text, limits=limits), why
+
+    def _fit_limits(self, transform: Transform, x: FloatArray, n_ordinary: int) -> tuple[float, float]:
+        """From the smallest to the largest value, or as given, and to the ends of the transform."""
+        ends = np.asarray(transform.inverse(np.array([0.0, 1.0])), np.float64).tolist()
+        seen = [float(x.min()), float(x.max())] if n_ordinary else ends
+        low, high = self.limits or seen
+        return min(low, ends[0]), max(high, ends[1])
 
     def extend(self, statistics: NumericalStatistics) -> Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
@@ -418,8 +517,8 @@ class Numerical(OneColumn):
 
     def find_tokens(self, x: FloatArray) -> Int32Array | None:
         """Token of each value, or `ORDINARY`; None where all are ordinary."""
-        finite = np.isfinite(x)
-        if not self.special and finite.all():
+        finite, beyond = np.isfinite(x), self.is_beyond(x)
+        if not self.special and finite.all() and not beyond.any():
             return None
         token = np.full(len(x), ORDINARY, np.int32)
         for position, rule in reversed(list(enumerate(self.rules))):
@@ -441,7 +540,21 @@ class Numerical(OneColumn):
                     for_reader(f'special=[float("{infinite[0]}")]', f'special=["== {infinite[0]}"]'),
                 )
             )
+        beyond &= token == ORDINARY
+        if beyond.any():
+            if self.outside == "error":
+                raise self._out_of_range(x, int(np.argmax(beyond)))
+            token[beyond] = len(self.special)
         return None if (token == ORDINARY).all() else token
+
+    def _out_of_range(self, x: FloatArray, row: int) -> OutOfRange:
+        low, high = self.value_limits
+        return OutOfRange(
+            f"column {self.column!r} holds {float(x[row])!r}, beyond its range in training, {low!r} to {high!r}; "
+            "correct it, or fit a model that takes it: "
+            + as_field("Numerical", self.name, for_reader('outside="clip"', 'outside = "clip"')),
+            row,
+        )
 
     def tokens(self) -> list[Token]:
         """What the features before the basis functions stand for: special values, then missing ones."""
@@ -462,6 +575,8 @@ class Numerical(OneColumn):
         ends = np.asarray(self.transform.inverse(np.array([0.0, 1.0])))  # needs everything that was learned
         if not np.isfinite(ends).all():
             raise ValueError(f"the transform of {self.name!r} runs from {ends[0]} to {ends[-1]}")
+        if self.outside != "clip" and (self.limits is None or not np.isfinite(self.limits).all()):
+            raise ValueError(f"{self.name!r} has outside={self.outside!r} and no limits")
         if isinstance(self.basis, Bins):
             cuts = np.array(self.basis.cuts)
             if not np.isfinite(cuts).all() or (np.diff(cuts) < 0).any():
@@ -769,6 +884,8 @@ class Timestamp:
         Whether missing values have a feature or are errors.
     text : {"error", "missing", "auto"}
         Whether text that is not a date is an error or a missing value; see `Numerical`.
+    outside : {"clip", "missing", "error"}
+        What a time beyond the range of the training rows is, see `Numerical`; hours and days are never beyond.
 
     Examples
     --------
@@ -783,6 +900,7 @@ class Timestamp:
     zone: str | None = None
     missing: Literal["token", "error"] = "token"
     text: Stray = "error"
+    outside: Outside = "clip"
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
@@ -807,4 +925,5 @@ class Timestamp:
             format=self.format,
             zone=self.zone,
             column=self.name,
+            outside=self.outside,
         )

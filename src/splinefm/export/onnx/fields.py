@@ -36,9 +36,13 @@ def read_number(g: Graph, item: Numerical) -> str:
 
 
 def number_token(g: Graph, item: Numerical, x: str, refused: int) -> str:
-    """The token of each value, or -1; `refused` for a missing value where it is an error."""
+    """The token of each value, or -1; `refused` for a missing value, or one out of range, where it is an error."""
     missing = refused if item.missing_token is None else item.missing_token
     token = g("Where", g("IsNaN", x), missing, -1)
+    if item.outside != "clip":
+        low, high = item.value_limits
+        beyond = g("Or", g("Less", x, low), g("Greater", x, high))
+        token = g("Where", beyond, refused if item.outside == "error" else item.missing_token, token)
     for position, rule in reversed(list(enumerate(item.rules))):
         token = g("Where", g(_COMPARE[rule.sign], x, rule.number), position, token)
     return token
@@ -104,7 +108,7 @@ def cross_units(g: Graph, item: Cross, table: Array, inputs: Mapping[str, Column
         # A missing value that the field refuses gets a token that the field does not have.
         token = number_token(g, part, x, part.n_tokens)
         rows = rows._replace(inside=_logical_and(g, rows.inside, g("Less", token, 0)))
-        if part.missing_token is None:
+        if part.missing_token is None or part.outside == "error":
             rows = rows._replace(refused=_logical_or(g, rows.refused, g("GreaterOrEqual", token, part.n_tokens)))
         windows.append(graph_windows(g, part, g("Where", g("GreaterOrEqual", token, 0), 0.0, x)))
     first: Any = 0

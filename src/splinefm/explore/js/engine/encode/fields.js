@@ -55,6 +55,8 @@ function grown(array) {
 export class NumberField {
   constructor(plan, buffers) {
     Object.assign(this, { first: plan.first, tokens: plan.tokens, missing: plan.missing, apart: plan.apart });
+    this.outside = plan.outside ?? "clip";
+    this.limits = plan.limits ?? [-Infinity, Infinity];
     this.rules = plan.rules.map((rule) => new Rule(rule));
     this.transform = plan.knots === null ? null : new Transform(buffers[plan.knots], buffers[plan.values], plan.powers);
     this.windows = plan.windows.map((window) => new BasisWindow(window, buffers));
@@ -79,7 +81,10 @@ export class NumberField {
       return this.missing;
     }
     if (!Number.isFinite(x)) throw new Error(`the model does not take ${x}`);
-    return NO_FEATURE;
+    const [low, high] = this.limits;
+    if (x >= low && x <= high) return NO_FEATURE;
+    if (this.outside === "error") throw new Error(`${x} is beyond the range in training, ${low} to ${high}`);
+    return this.missing;
   }
 
   /** u = T(z); steps take z itself. */
