@@ -299,7 +299,7 @@ class RowEncoder:
 
     def __init__(self) -> None: ...
 
-    def add_number(self, *, first: int, signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], missing: bool, apart: bool, plain: bool, knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], powers: int) -> None:
+    def add_number(self, *, first: int, signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], missing: bool, apart: bool, plain: bool, knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], powers: int, low: float, high: float, beyond_missing: bool) -> None:
         """
         A field of numbers; its reader returns a float. Signs of special values: 0 to 4 for ==, <, <=, >, >=.
         """

@@ -233,6 +233,7 @@ def test_buckets_of_names(engine):
         (sf.Numerical("x", sf.MinMax()), "many", 'x: "many" is not a number'),
         (sf.Categorical("x", unseen="error"), "new", 'x: "new" is not a category'),
         (sf.Categorical("x", missing="error"), None, "x: missing values"),
+        (sf.Numerical("x", outside="error"), 3.5, "x: 3.5 is beyond the range in training, 1 to 3"),
     ],
 )
 def test_values_that_a_field_refuses_name_the_column(engine, field, value, message):
@@ -241,6 +242,13 @@ def test_values_that_a_field_refuses_name_the_column(engine, field, value, messa
     engine.load(make_payload(fitted, table, explain=False))
     with pytest.raises(Exception, match=message):
         engine.call("score", {"x": value, "c": "u"})
+
+
+def test_values_out_of_range_are_missing(engine):
+    table = {"x": [1.0, 2.0, 3.0, None], "c": ["u", "v", "u", "v"]}
+    schema = sf.Schema([sf.Numerical("x", outside="missing", special=[9.0]), sf.Categorical("c"), sf.Cross("x", "c")])
+    fitted = random_fitted(sf.FM(k=2), schema, table)
+    check_scores(engine, fitted, table, {"x": [0.5, 1.0, 3.0, 3.5, 9.0, None], "c": ["u"] * 6})
 
 
 def test_large_integers_of_json_name_their_own_category(engine):

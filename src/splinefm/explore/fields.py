@@ -183,7 +183,7 @@ def describe_numerical(
     names = fitted.encoder.schema.names
     limits = fitted.encoder.ranges[names.index(item.name)] if item.name in names else np.full(2, np.nan)
     transform, first_last = item.fitted_transform, item.unit_range(None, None)
-    ends = np.asarray(transform.inverse(np.array(first_last)), np.float64)
+    ends = item.raw(np.array(first_last))
     known = np.where(np.isnan(limits), ends, limits)
     pieces = transform_pieces(transform) or _sampled(item)
     steps = step_cuts(item.basis) is not None
@@ -220,7 +220,7 @@ def _sampled(item: Numerical) -> tuple[FloatArray, FloatArray]:
 def _knots(item: Numerical) -> FloatArray:
     """Borders between the polynomials of a field, in raw units; none where its basis has none."""
     breaks = getattr(item.basis, "breaks", None)
-    return np.zeros(0) if breaks is None else np.unique(np.asarray(item.fitted_transform.inverse(breaks), np.float64))
+    return np.zeros(0) if breaks is None else np.unique(item.raw(breaks))
 
 
 def _token_rows(item: Numerical, x: FloatArray) -> list[int]:

@@ -19,6 +19,7 @@ from splinefm._checks import check_fitted
 from splinefm._core import StringTable, cell_places
 from splinefm._files import check_destination, replacing
 from splinefm.encode.fields.cross import MULTIPLIERS, PRIME
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.plans import (
     CrossPlan,
     ListPlan,
@@ -106,7 +107,8 @@ def _version(fitted: Fitted) -> int:
 
 def _has_limits(fitted: Fitted) -> bool:
     """Whether a field does not clip what is beyond its range."""
-    return any(item.outside != "clip" for item in fitted.encoder.schema.column_readers if item.is_numerical)
+    readers = fitted.encoder.schema.column_readers
+    return any(item.outside != "clip" for item in readers if isinstance(item, Numerical))
 
 
 def _sections(fitted: Fitted) -> dict[str, Array]:

@@ -318,7 +318,7 @@ def _check_steps(fitted: Fitted) -> None:
     if limited:
         raise ValueError(
             f"the first and the last bin of a table have no end, and field {limited[0].name!r} has "
-            f"outside={limited[0].outside!r}; fit it with outside=\"clip\", or use sf.export_scorer or sf.export_onnx"
+            f'outside={limited[0].outside!r}; fit it with outside="clip", or use sf.export_scorer or sf.export_onnx'
         )
     smooth = list(dict.fromkeys(item.name for item in numerical if step_cuts(item.basis) is None))
     if smooth:

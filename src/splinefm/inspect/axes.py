@@ -580,9 +580,10 @@ def _is_table(data: object) -> bool:
 
 
 def special_values(item: Numerical, x: FloatArray) -> BoolArray:
-    """Whether values are special or missing."""
-    token = item.find_tokens(x)
-    return np.zeros(len(x), bool) if token is None else np.asarray(token != ORDINARY)
+    """Whether values are special, missing or out of range."""
+    beyond = item.is_beyond(x)
+    token = item.find_tokens(np.clip(x, *item.value_limits))
+    return beyond if token is None else np.asarray(beyond | (token != ORDINARY))
 
 
 def _special(fields: Sequence[Numerical], x: FloatArray) -> BoolArray:
@@ -595,7 +596,7 @@ def has_steps(item: Single) -> bool:
 
 
 def _inverse(item: Numerical, u: FloatArray) -> FloatArray:
-    x = np.asarray(item.fitted_transform.inverse(u), np.float64)
+    x = item.raw(u)
     return x[np.isfinite(x)]
 
 
@@ -605,9 +606,9 @@ def _ends(item: Numerical, data: FloatArray | None) -> tuple[float, float]:
     first, last = item.unit_range(None, None)
     # A parametric distribution is unbounded, or its bounds are beyond the data.
     tails = np.array([TAIL, 1.0 - TAIL])
-    ends = np.asarray(transform.inverse(np.array([first, last])), np.float64)
+    ends = item.raw(np.array([first, last]))
     open_ends = ~np.isfinite(ends) | isinstance(transform, BestFitCDF) & (np.array([first, last]) == [0.0, 1.0])
-    low, high = np.where(open_ends, transform.inverse(tails), ends).tolist()
+    low, high = np.where(open_ends, item.raw(tails), ends).tolist()
     if data is not None and len(data) and open_ends.any():
         smallest, largest = max(low, float(data.min())), min(high, float(data.max()))
         low, high = (smallest, largest) if smallest < largest else (low, high)

@@ -335,7 +335,7 @@ def _extreme(fitted: Fitted, slopes: Slopes, found: Lowest, sign: float, largest
         if segment is not None:
             curve: Any = fitted.segment(segment, along=item.name, watch=False)
             slope, u = measure(curve.spline, u, sign)
-        value = float(item.fitted_transform.inverse(np.array([u]))[0])
+        value = float(item.raw(np.array([u]))[0])
     attained = bool(abs(slope - sign * found.bound) <= _ATTAINED * max(largest, 1e-30))
     return Extreme(sign * found.bound, slope, attained, value, segment or {}, before)
 
@@ -346,7 +346,7 @@ def _step_values(item: Any, step: int) -> tuple[Any, Any]:
         return item.order[step], item.order[step + 1]
     edges = item.bin_edges()
     if not len(edges):
-        return None, float(item.fitted_transform.inverse(np.array([0.5]))[0])
+        return None, float(item.raw(np.array([0.5]))[0])
     ends = np.concatenate([[edges[0]], edges, [edges[-1]]])
     first, after = ends[step : step + 2].mean(), ends[step + 1 : step + 3].mean()
     return float(np.nextafter(edges[step], -np.inf) if step == 0 else first), float(after)
@@ -398,7 +398,7 @@ def segment_of(fitted: Fitted, choices: dict[int, Choice | None]) -> dict[str, A
 def value_of(item: Any, choice: Choice) -> Any:
     """A raw value with the feature or at the position that was chosen."""
     if choice.u is not None:
-        return float(item.fitted_transform.inverse(np.array([choice.u]))[0])
+        return float(item.raw(np.array([choice.u]))[0])
     if item.holds_lists and not choice.times:
         return []
     value = item.feature_value(int(choice.feature or 0))

@@ -268,14 +268,14 @@ class Curve(_View):
             return self._known_extremum(self.known_values, sign, low, high, link)
         if self.crossed is not None:
             u, value = polynomial_extrema(self._polynomial, sign, *self.field.unit_range(low, high))
-            return self._found(self.field.transform.inverse(u), value, u, link)
+            return self._found(self.field.raw(u), value, u, link)
         coefficients = np.atleast_2d(self.coefficients)
         u, segment = self._candidates(*self.field.unit_range(low, high))
         start, weight = self.field.basis(u)
         effect = (coefficients[segment[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
         order = np.lexsort((-sign * effect, segment))
         best = order[np.searchsorted(segment[order], np.arange(len(coefficients)))]
-        return self._found(self.field.transform.inverse(u[best]), self.intercept + effect[best], u[best], link)
+        return self._found(self.field.raw(u[best]), self.intercept + effect[best], u[best], link)
 
     def _known_extremum(
         self, known: FloatArray, sign: float, low: float | None, high: float | None, link: bool

@@ -57,13 +57,14 @@ def value_grid(
     if known is not None and len(shown := shown_values(known, low, high, n)):
         return shown
     grid = _spread(item, low, high, n)
+    grid = np.unique(np.clip(grid, *item.value_limits))
     return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
 
 
 def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
     transform: Any = item.transform
     first, last = transform(np.array([low, high]))
-    inner = np.asarray(transform.inverse(np.linspace(first, last, n)[1:-1]), np.float64)
+    inner = item.raw(np.linspace(first, last, n)[1:-1])
     grid: FloatArray = np.unique(np.concatenate([[low], np.clip(inner, low, high), [high]]))
     return grid
 

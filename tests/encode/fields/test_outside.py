@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime as ort
@@ -14,10 +15,16 @@ from hypothesis import strategies as st
 import splinefm as sf
 from c_library import ERROR_FILE, ERROR_VALUE, CallError, CScorer
 from live import make_service
+from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import BLOCK, EncoderStatistics
 from splinefm.encode.fields.numerical import OutOfRange
+from splinefm.explore.payload import make_payload
+from splinefm.export.libffm import _describe
 from splinefm.export.scorer import _sections
+from splinefm.inspect.axes import RawAxis
+from splinefm.inspect.values import value_grid
 from splinefm.serve import FaultyRows
+from splinefm.serve.endpoints.explain import _grid
 from splinefm.store.scorer_image import VERSION, WITH_LIMITS, image_blocks
 from splinefm.train.offsets import Offset
 from support import all_models, random_fitted
@@ -31,7 +38,7 @@ TABLE = {
     "e": RNG.uniform(0.1, 3.0, N).tolist(),
 }
 LOW, HIGH = (end(value for value in TABLE["x"] if value is not None) for end in (min, max))
-TRANSFORMS = [sf.MinMax(), sf.Quantile(), sf.BestFitCDF(), sf.ArcsinhSquare(), sf.Log(), sf.Log(clip=0.9)]
+TRANSFORMS = [sf.MinMax(), sf.Quantile(), sf.BestFitCDF(), sf.ArcsinhSquare(), sf.Log(), sf.ArcsinhSquare(clip=0.9)]
 BASES = [sf.BSpline(5), sf.MultiResolution((2, 4)), sf.Bins(4), sf.Polynomial(3), sf.BSpline(5, periodic=True)]
 
 
@@ -62,13 +69,15 @@ BEYOND = [math.nextafter(LOW, -math.inf), math.nextafter(HIGH, math.inf), -1e300
 
 class TestTheRange:
     @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-    def test_it_has_all_values_of_training_and_the_ends_of_the_transform(self, transform):
+    def test_it_has_all_values_of_training_and_of_the_transform(self, transform):
         table = {"x": TABLE["y"]}
         item = sf.fit_encoder(sf.Schema([sf.Numerical("x", transform, outside="error")]), table).fields[0]
         low, high = item.limits
         ends = np.asarray(item.fitted_transform.inverse([0.0, 1.0])).tolist()
-        assert low == min(min(table["x"]), ends[0]) and high == max(max(table["x"]), ends[1])
-        item.find_tokens(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, 999))))
+        seen = min(table["x"]), max(table["x"])
+        far = isinstance(transform, sf.BestFitCDF)
+        assert (low, high) == (seen if far else (min(seen[0], ends[0]), max(seen[1], ends[1])))
+        assert not item.is_beyond(item.raw(np.linspace(0.0, 1.0, 999))).any()
 
     def test_given_ends_of_a_transform_count(self):
         item = sf.Numerical("x", sf.MinMax(low=-100, high=100), outside="error")
@@ -129,7 +138,7 @@ class TestSettings:
     def test_model_files(self, outside, tmp_path):
         fitted = make(outside)
         fitted.save(tmp_path / "model.sfm")
-        loaded = sf.Fitted.load(tmp_path / "model.sfm")
+        loaded = sf.load(tmp_path / "model.sfm")
         assert loaded.encoder == fitted.encoder and loaded.encoder.fields[0].outside == outside
         assert ("outside" in loaded.encoder.fields[0].describe()) == (outside != "clip")
 
@@ -165,7 +174,7 @@ class TestMissing:
         np.testing.assert_array_equal(start, both.start)
         np.testing.assert_allclose(weight, both.weight, atol=1e-6)
 
-    @pytest.mark.parametrize("model", all_models(), ids=repr)
+    @pytest.mark.parametrize("model", all_models(4), ids=repr)
     def test_every_door_scores_a_missing_value(self, model, tmp_path):
         for reduction in ("sum", "identity"):
             fitted = make("missing", model, reduction=reduction)
@@ -196,10 +205,7 @@ class TestMissing:
 
     def test_drift_counts_them_as_out_of_range(self):
         encoder = make("missing").encoder
-        watch = sf.encode.drift.Watch(encoder) if hasattr(sf, "encode") else None
-        from splinefm.encode.drift import Watch
-
-        watch = watch or Watch(encoder)
+        watch = Watch(encoder)
         encoder.encode(columns(far_rows(*[1e4] * 50)), watch=watch)
         assert any("'x': 100% of the values are out" in line for line in watch.report()), watch.report()
 
@@ -209,7 +215,9 @@ MISSING, CLIPPED = make("missing"), make("clip")
 
 class TestErrors:
     def message(self, row):
-        return rf"row {row} \(counted from 0\): column 'x' holds 10000\.0, beyond its range in training, -2\.\d+ to 6\.\d+"
+        return (
+            rf"row {row} \(counted from 0\): column 'x' holds 10000\.0, beyond its range in training, -2\.\d+ to 6\.\d+"
+        )
 
     def test_tables_name_row_column_value_and_range(self):
         fitted = make("error")
@@ -233,7 +241,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=self.message(1)):
             fitted.scores(columns(far_rows(1.0, 1e4)))
 
-    def test_updates(self):
+    def test_updates(self, tmp_path):
         statistics = EncoderStatistics(make("error").encoder.schema)
         statistics.update(columns(far_rows(1.0, 2.0)))
         with pytest.raises(ValueError, match=self.message(3)):
@@ -242,9 +250,10 @@ class TestErrors:
         fitted = sf.fit_model(
             table, "t", schema=schema("error"), model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1)
         )
+        fitted.save(tmp_path / "model.sfm")
         more = columns([{**row, "t": i % 2} for i, row in enumerate(far_rows(*[1.0] * 30, 1e4))])
         with pytest.raises(ValueError, match=self.message(30)):
-            sf.update_model(fitted, more, "t")
+            sf.update_model(tmp_path / "model.sfm", more, "t")
 
     def test_rows(self):
         scorer = make("error").scorer()
@@ -281,10 +290,10 @@ class TestErrors:
     def test_the_server(self, tmp_path):
         make("error").save(tmp_path / "model.sfm")
         service = make_service(only=tmp_path / "model.sfm")
-        rows = far_rows(1.0, 1e4)
-        for given in (rows, pa.table(columns(rows))):
-            with pytest.raises(FaultyRows, match="row 1: .*beyond its range") as refused:
-                service.score(given)
+        rows = [{name: row[name] for name in "xyc"} for row in far_rows(1.0, 1e4)]
+        for body in (rows, pa.table(columns(rows))):
+            with pytest.raises(FaultyRows, match=r"row 1: .*beyond its range") as refused:
+                service.score(body)
             assert [(fault.row, fault.column) for fault in refused.value.faults] == [(1, "x")]
 
     def test_it_survives_a_process(self):
@@ -324,32 +333,45 @@ class TestFiles:
 
     def test_plain_tables_are_refused(self, tmp_path):
         with pytest.raises(ValueError, match="the first and the last bin of a table have no end, and field 'x'"):
-            sf.discretize(make("missing"), bins=4).export_tables(tmp_path / "tables")
+            sf.discretize(make("missing", crossed=False), 4).export_tables(tmp_path / "tables")
 
     def test_bins_keep_it(self):
-        binned = sf.discretize(make("missing"), bins=4)
+        binned = sf.discretize(make("missing", crossed=False), 4)
         rows, none = far_rows(*BEYOND), far_rows(*[None] * len(BEYOND))
         np.testing.assert_array_equal(binned.scores(columns(rows)), binned.scores(columns(none)))
         np.testing.assert_array_equal(binned.scorer().many(rows), binned.scores(columns(none)))
 
     def test_libffm_says_so(self, tmp_path):
         fitted = make("missing", crossed=False)
-        described = sf.export.libffm._describe(fitted.encoder.fields[0])
+        described = _describe(fitted.encoder.fields[0])
         assert json.loads(json.dumps(described))["limits"] == [LOW, HIGH] and described["outside"] == "missing"
 
 
-@pytest.mark.parametrize("outside", ["missing", "error"])
-def test_views_stay_inside(outside):
-    fitted = make(outside)
-    segment = fitted.segment({"y": 1.0, "c": "a"}, along="x")
-    clipped = make("clip").segment({"y": 1.0, "c": "a"}, along="x")
-    x = np.linspace(LOW, HIGH, 50)
+VIEWED = [
+    *(sf.Numerical("x", transform, special=[100.0]) for transform in TRANSFORMS),
+    sf.Numerical("x", sf.MinMax(high=100), sf.Bins(4), special=[100.0]),
+]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("item", VIEWED, ids=lambda item: repr(item.transform))
+def test_views_stay_inside(item, constant):
+    table = {**TABLE, "x": [2.0] * N if constant else TABLE["y"]}
+    fields = [replace(item, outside="error"), sf.Categorical("c")]
+    fitted = random_fitted(sf.FM(k=2), sf.Schema(fields), table)
+    low, high = fitted.encoder.fields[0].limits
+    segment = fitted.segment({"c": "a"}, along="x")
+    clipped = random_fitted(sf.FM(k=2), sf.Schema([item, fields[1]]), table).segment({"c": "a"}, along="x")
+    x = np.linspace(low, high, 50)
     np.testing.assert_array_equal(segment(x), clipped(x))
-    if outside == "error":
-        with pytest.raises(ValueError, match="beyond its range"):
-            segment(np.array([1e4]))
-    for name in ("x", "y"):
-        item = random_fitted(
-            sf.FM(k=2), sf.Schema([sf.Numerical(name, outside=outside), sf.Categorical("c")]), TABLE
-        )
-        assert np.isfinite(item.segment({"c": "a"}, along=name).maximum().score)
+    with pytest.raises(ValueError, match="beyond its range"):
+        segment(np.array([1e4]))
+    for found in (segment.maximum(), segment.minimum()):
+        assert low <= found.at <= high
+    axis = RawAxis.of([fitted.encoder.fields[0]])
+    shown = fitted.encoder.fields[0]
+    inside = value_grid(shown, 9)
+    assert len(inside) and not shown.is_beyond(inside).any() and axis.low <= axis.high
+    fitted.certify("x")
+    make_payload(fitted, table, explain=False)
+    assert len(_grid(shown, 5)) and not shown.is_beyond(_grid(shown, 5)).any()

@@ -46,6 +46,7 @@ from splinefm.encode.tables.columns import (
     parse_numbers,
 )
 from splinefm.encode.tables.dates import PARTS, Part, as_written, check_unit, find_zone, take_part
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.encode.transforms.transform import (
@@ -253,7 +254,8 @@ class Numerical(OneColumn):
     outside : {"clip", "missing", "error"}
         What a value beyond the range of the column is: the value at the end of the range, a missing value, or an error
         that names it. The range reaches from the smallest to the largest value of the training rows, and to the ends of
-        the transform where these are further out, such as of `MinMax(low=0, high=100)`. Special values have their
+        the transform where these are further out, such as of `MinMax(low=0, high=100)` (not of `BestFitCDF`, which has
+        tails). Special values have their
         features wherever they are, and infinite numbers are always errors.
     limits : pair of float, optional
         The range, which a fit finds unless `outside` is "clip". A range that is given holds for training rows as well.
@@ -373,8 +375,9 @@ class Numerical(OneColumn):
 
     def is_beyond(self, x: FloatArray) -> BoolArray:
         """Whether values are beyond the range, so that they are missing or errors; NaN is not."""
-        low, high = self.value_limits
-        return np.asarray((x < low) | (x > high))
+        if self.limits is None:
+            return np.zeros(len(x), bool)
+        return np.asarray((x < self.limits[0]) | (x > self.limits[1]))
 
     @property
     def is_linear(self) -> bool:
@@ -466,7 +469,13 @@ class Numerical(OneColumn):
         ends = np.asarray(transform.inverse(np.array([0.0, 1.0])), np.float64).tolist()
         seen = [float(x.min()), float(x.max())] if n_ordinary else ends
         low, high = self.limits or seen
+        if isinstance(transform, BestFitCDF):  # whose ends are far out in the tails
+            return low, high
         return min(low, ends[0]), max(high, ends[1])
+
+    def raw(self, u: Array) -> FloatArray:
+        """Values at positions in [0, 1]; where values are not clipped, inside of the range."""
+        return np.clip(np.asarray(self.fitted_transform.inverse(u), np.float64), *self.value_limits)
 
     def extend(self, statistics: NumericalStatistics) -> Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
@@ -620,7 +629,7 @@ class Numerical(OneColumn):
         """The smallest number of the training rows, or a date."""
         if self.part is not None:
             return self.as_written(_EXAMPLE_DATE)
-        return low if math.isfinite(low) else float(np.asarray(self.fitted_transform.inverse(np.array([0.5])))[0])
+        return low if math.isfinite(low) else float(self.raw(np.array([0.5]))[0])
 
     def as_written(self, text: str) -> str:
         """A date as the column has it, which a user may give as ISO 8601."""
@@ -629,7 +638,7 @@ class Numerical(OneColumn):
     def feature_ranges(self) -> FloatArray:
         """Raw-unit interval of each feature, NaN for tokens; shape (features, 2)."""
         ends = supports(self.basis)
-        ranges = np.asarray(self.fitted_transform.inverse(ends.ravel())).reshape(ends.shape)
+        ranges = self.raw(ends.ravel()).reshape(ends.shape)
         return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
 
     def pieces(self) -> tuple[FloatArray, int]:
@@ -649,13 +658,14 @@ class Numerical(OneColumn):
         first, last = (-np.inf if low is None else float(low)), (np.inf if high is None else float(high))
         if not first <= last:
             raise ValueError(f"low must not be above high, got low={low} and high={high}")
+        first, last = max(first, self.value_limits[0]), min(last, self.value_limits[1])
         for sign, number in self.rules:
             if sign.startswith("<"):
                 first = max(first, number)
             elif sign.startswith(">"):
                 last = min(last, number)
         if first > last:
-            raise ValueError(f"all values of {self.name!r} from {low} to {high} are special; see `tokens`")
+            raise ValueError(f"all values of {self.name!r} from {low} to {high} are special or out of range")
         ends = np.array([first, last])
         limits = np.isinf(ends)
         unit = np.where(limits, [0.0, 1.0], self.fitted_transform(np.where(limits, 0.0, ends)))

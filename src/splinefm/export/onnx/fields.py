@@ -42,7 +42,7 @@ def number_token(g: Graph, item: Numerical, x: str, refused: int) -> str:
     if item.outside != "clip":
         low, high = item.value_limits
         beyond = g("Or", g("Less", x, low), g("Greater", x, high))
-        token = g("Where", beyond, refused if item.outside == "error" else item.missing_token, token)
+        token = g("Where", beyond, refused if item.outside == "error" else missing, token)
     for position, rule in reversed(list(enumerate(item.rules))):
         token = g("Where", g(_COMPARE[rule.sign], x, rule.number), position, token)
     return token

@@ -120,7 +120,7 @@ def _curve(view: Curve, points: int) -> dict[str, Any]:
 
 
 def _grid(item: Numerical, points: int) -> FloatArray:
-    x = np.unique(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, points)), np.float64))
+    x = np.unique(item.raw(np.linspace(0.0, 1.0, points)))
     return np.asarray(x[np.isfinite(x)])
 
 
