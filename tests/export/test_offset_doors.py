@@ -146,7 +146,7 @@ def test_an_offset_without_a_unit_is_a_damaged_file(index, number):
     assert refused.value.code == ERROR_FILE
 
 
-@pytest.mark.parametrize("version", [0, 1, 3])
+@pytest.mark.parametrize("version", [0, 1, 3, 4])
 def test_a_file_of_another_version_is_refused(version):
     with CScorer(with_offset(lambda *_: None)) as scorer:
         assert scorer.columns

@@ -435,8 +435,8 @@ class TestHostileFiles:
 
     def test_another_version(self, plain_file):
         data = bytearray(plain_file.read_bytes())
-        struct.pack_into("<I", data, 8, 3)
-        with pytest.raises(CallError, match="of version 3, this library reads versions 1 to 2"):
+        struct.pack_into("<I", data, 8, 4)
+        with pytest.raises(CallError, match="of version 4, this library reads versions 1 to 3"):
             CScorer(bytes(data))
 
     @examples(100)

@@ -271,9 +271,12 @@ class TestErrors:
             assert refused.value.code == ERROR_VALUE
             assert np.isfinite(scorer.score(far_rows(LOW, HIGH, 99.0, None))).all()
 
-    @pytest.mark.parametrize("crossed", [True, False])
-    def test_onnx(self, crossed, tmp_path):
-        fitted = make("error", crossed=crossed)
+    @pytest.mark.parametrize("read_by", ["field", "cross", "both"])
+    def test_onnx(self, read_by, tmp_path):
+        fields = {"field": schema("error", crossed=False), "both": schema("error")}
+        alone = sf.Cross(sf.Numerical("x", sf.MinMax(), special=[99.0], outside="error"), sf.Categorical("c"))
+        fields["cross"] = sf.Schema([alone, sf.Numerical("y", sf.Quantile(), sf.Bins(5)), sf.Categorical("c")])
+        fitted = random_fitted(sf.FwFM(k=3), fields[read_by], TABLE, scale=1.0)
         sf.export_onnx(fitted, tmp_path / "model.onnx")
         options = ort.SessionOptions()
         options.log_severity_level = 4
@@ -370,8 +373,9 @@ def test_views_stay_inside(item, constant):
         assert low <= found.at <= high
     axis = RawAxis.of([fitted.encoder.fields[0]])
     shown = fitted.encoder.fields[0]
-    inside = value_grid(shown, 9)
-    assert len(inside) and not shown.is_beyond(inside).any() and axis.low <= axis.high
+    for inside in (value_grid(shown, 9), axis.grid([shown])):
+        assert len(inside) and not shown.is_beyond(inside).any()
+    assert not shown.is_beyond(axis.middles(shown, 5)).any()
     fitted.certify("x")
     make_payload(fitted, table, explain=False)
     assert len(_grid(shown, 5)) and not shown.is_beyond(_grid(shown, 5)).any()
