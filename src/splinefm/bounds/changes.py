@@ -194,7 +194,7 @@ class Curve:
     def raw(self, state: Any) -> Any:
         if isinstance(state, int):
             return self.item.feature_value(-1 - state)
-        return float(self.item.fitted_transform.inverse(np.array([state]))[0])
+        return float(self.item.raw(np.array([state]))[0])
 
 
 def _halves(controls: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -254,7 +254,7 @@ def _domain(old: Parameterized, new: Parameterized, f: int) -> list[Domain]:
     return [_categories(old, new, f)]
 
 
-_OF_NUMBERS = ("transform", "basis", "special", "missing", "reduction", "part")
+_OF_NUMBERS = ("transform", "basis", "special", "missing", "reduction", "part", "outside", "limits")
 _OF_CATEGORIES = ("unseen", "missing", "buckets", "reduction", "part", "values", "max_length")
 
 

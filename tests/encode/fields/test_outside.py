@@ -27,7 +27,7 @@ from splinefm.serve import FaultyRows
 from splinefm.serve.endpoints.explain import _grid
 from splinefm.store.scorer_image import VERSION, WITH_LIMITS, image_blocks
 from splinefm.train.offsets import Offset
-from support import all_models, random_fitted
+from support import all_models, random_fitted, random_params
 
 N = 120
 RNG = np.random.default_rng(0)
@@ -377,5 +377,7 @@ def test_views_stay_inside(item, constant):
         assert len(inside) and not shown.is_beyond(inside).any()
     assert not shown.is_beyond(axis.middles(shown, 5)).any()
     fitted.certify("x")
+    largest = sf.compare(fitted, replace(fitted, params=random_params(fitted.model, fitted.encoder.layout, 5)), table)
+    assert largest.bound >= abs(largest.change) > 0.0
     make_payload(fitted, table, explain=False)
     assert len(_grid(shown, 5)) and not shown.is_beyond(_grid(shown, 5)).any()
