@@ -303,7 +303,7 @@ def test_shapes_that_make_no_sense_are_refused(settings, message):
     ("settings", "message"),
     [
         ({"shape": "increasing"}, "needs the order"),
-        ({"shape": "convex", "order": ["a", "b"]}, "shape must be one of increasing, decreasing"),
+        ({"shape": "convex", "order": ["a", "b"]}, "shape must be one of 'increasing', 'decreasing'"),
         ({"order": ["a"]}, "two or more different categories"),
         ({"order": "abc"}, "two or more different categories"),
         ({"order": ["a", "b", "a"]}, "two or more different categories"),

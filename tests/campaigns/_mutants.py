@@ -231,8 +231,8 @@ MUTANTS = [
     # The command line.
     Mutant(
         "cli/predict.py",
-        "{**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}",
-        "schema.column_types()",
+        "{**dict.fromkeys(ids, pa.large_string()), **fitted.column_types()}",
+        "fitted.column_types()",
         "tests/cli/test_predict.py",
     ),
     Mutant(
@@ -242,5 +242,5 @@ MUTANTS = [
         "tests/cli/test_predict.py",
     ),
     Mutant("cli/failures.py", "return USER_ERROR", "return 0", "tests/cli/test_mistakes.py"),
-    Mutant("cli/output.py", "and not math.isfinite(value)", "and math.isnan(value)", "tests/cli"),
+    Mutant("_wording.py", "and not math.isfinite(value)", "and math.isnan(value)", "tests/cli"),
 ]

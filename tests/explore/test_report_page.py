@@ -108,10 +108,9 @@ def test_plots_show_the_facts(visit, made):
 def test_a_curve_can_be_read(visit):
     figure = visit.page.locator("#curves figure:has(svg.draggable)").first
     plot = figure.locator("svg.draggable")
-    plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
-    visit.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 3)
-    assert "→" in figure.locator(".reading").inner_text()
+    plot.click(position={"x": box["width"] / 2, "y": box["height"] / 3})  # waits until the plot stays where it is
+    figure.locator(".reading", has_text="→").wait_for(timeout=10_000)
 
 
 @pytest.mark.thorough
