@@ -88,7 +88,7 @@ def folder(tmp_path_factory):
         if not folder.exists():
             said = run(folder)
             if "has not answered for 120 seconds" in said:
-                # Rarely, a process that is forked beside the threads of a store of torch hangs before it joins the others.
+                # Rarely, a process that is forked beside threads of torch hangs before it joins the others.
                 shutil.rmtree(folder)
                 said = run(folder)
             (folder.parent / "processes.said").write_text(said)
