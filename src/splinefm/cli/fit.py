@@ -208,6 +208,11 @@ class FitOptions(TrainingOptions):
         "one of them may be left out: age=0, has no highest. Repeat it for more columns.",
         metavar="NAME=LOW,HIGH",
     )
+    outside: list[str] | None = opt.option(
+        "What a value of a numerical column is that is beyond the range of the training rows: the end of the range "
+        "(clip, the default), a missing value, or an error. Repeat it for more columns.",
+        metavar="NAME=clip|missing|error",
+    )
     interactions: list[str] | None = opt.option(
         "Columns that may interact: pairwise (products of two columns only), no_interactions, or the columns of a set; "
         "repeat it for more sets. Columns that are in no set form another one.",
@@ -219,9 +224,9 @@ class FitOptions(TrainingOptions):
     )
 
     def complete(self, schema: Schema) -> Schema:
-        """The schema with the crosses, the shapes and the constraints on interactions that are given."""
+        """The schema with the crosses, shapes, ends and constraints on interactions that are given."""
         schema = _with_shapes(_with_crosses(schema, self.cross or []), self.shape or [], self.slope or [])
-        return _with_interactions(schema, self.interactions or [])
+        return _with_interactions(_with_ends(schema, self.outside or []), self.interactions or [])
 
 
 @opt.with_option_groups
@@ -426,6 +431,25 @@ def _with_shapes(schema: Schema, given: list[str], slopes: list[str]) -> Schema:
             schema = schema.with_shapes({}, {name: (low, high)})
         except ValueError as error:
             raise ValueError(f"--slope {text}: {error}") from error
+    return schema
+
+
+def _with_ends(schema: Schema, given: list[str]) -> Schema:
+    """The schema with what values out of range are, of --outside."""
+    from splinefm.encode.fields.numerical import Numerical
+    from splinefm.encode.schema import Provenance
+
+    for text in given:
+        name, _, outside = text.rpartition("=")
+        item = schema[name] if name in schema.names else None
+        if not isinstance(item, Numerical):
+            raise ValueError(f"--outside {text}: write NAME=clip, NAME=missing or NAME=error, with a numerical field")
+        try:
+            changed = replace(item, outside=cast("Any", outside))
+        except ValueError as error:
+            raise ValueError(f"--outside {text}: {error}") from error
+        known = {**schema.provenance, name: Provenance("given")}  # a search must not make it a category
+        schema = schema.having((changed if one.name == name else one for one in schema.fields), known)
     return schema
 
 

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import csv
+from typer.testing import CliRunner
 
 import splinefm as sf
 from c_library import ERROR_FILE, ERROR_VALUE, CallError, CScorer
 from live import make_service
+from splinefm.cli.main import app
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import BLOCK, EncoderStatistics
 from splinefm.encode.fields.numerical import OutOfRange
@@ -381,3 +384,22 @@ def test_views_stay_inside(item, constant):
     assert largest.bound >= abs(largest.change) > 0.0
     make_payload(fitted, table, explain=False)
     assert len(_grid(shown, 5)) and not shown.is_beyond(_grid(shown, 5)).any()
+
+
+def test_the_command_line(tmp_path):
+    csv.write_csv(pa.table({**TABLE, "t": ([0, 1] * N)[:N]}), tmp_path / "rows.csv")
+    given = ["fit", str(tmp_path / "rows.csv"), "--target", "t", "--out", str(tmp_path / "m.sfm"), "--effort", "fast"]
+    options = ["--epochs", "1", "--threads", "1", "--outside", "y=missing", "--outside", "e=error"]
+    assert CliRunner().invoke(app, [*given, *options]).exit_code == 0
+    schema = sf.load(tmp_path / "m.sfm").encoder.schema
+    assert [schema[name].outside for name in "xye"] == ["clip", "missing", "error"]
+    assert schema.provenance["y"].source == "given"
+    for text, message in [
+        ("y=far", "outside must be one of"),
+        ("error", "--outside error: write NAME="),
+        ("c=error", "with a numerical field"),
+        ("w=error", "with a numerical field"),
+    ]:
+        failed = CliRunner().invoke(app, [*given, "--outside", text])
+        assert failed.exit_code != 0
+        assert message in failed.output
