@@ -1,5 +1,6 @@
 """Real servers on loopback for tests: started once, spoken to over HTTP."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -24,6 +27,12 @@ TOKEN, ADMIN = "t" * 32, "a" * 32
 JSON = {"Content-Type": "application/json"}
 ARROW = "application/vnd.apache.arrow.stream"
 PATIENCE = 180.0  # seconds; machines of tests are busy
+
+
+def run_coroutine(work: Coroutine) -> object:
+    """Run a coroutine in a thread of its own: that of a test can have the loop of a browser, which is running."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 class Answer:

@@ -66,7 +66,7 @@ private:
     }
 
     NumberField read_number() {
-        ValueRule rule{.column = column(), .is_number = true, .separator = {}};
+        ValueRule rule{.column = column(), .is_number = true};
         rule.part = static_cast<Part>(cursor.integer(0, 4));
         NumberField field{.first = cursor.integer(),
                           .rules = {},
@@ -111,7 +111,7 @@ private:
     }
 
     Names read_names() {
-        ValueRule rule{.column = column(), .is_number = false, .separator = {}};
+        ValueRule rule{.column = column(), .is_number = false};
         rule.spelled = static_cast<Spelled>(cursor.integer(0, 3));
         rule.unseen = static_cast<Unseen>(cursor.integer(0, 3));
         rule.first_unseen = cursor.integer(0, MAX_FEATURES);
@@ -191,7 +191,7 @@ private:
     }
 
     void read_offset(const Image& image) {
-        plan.values.push_back({.column = column(), .is_number = true, .separator = {}});
+        plan.values.push_back({.column = column(), .is_number = true});
         const auto kind = static_cast<ScoreOffset::Kind>(cursor.integer(ScoreOffset::plain, ScoreOffset::logarithm));
         const double unit = cursor.number(), largest = cursor.number();
         if (!(unit > 0.0 && largest > 0.0) || plan.outputs.size() != 1) damaged("an offset without a unit");

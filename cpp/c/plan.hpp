@@ -28,8 +28,8 @@ struct ValueRule {
     std::int64_t first_unseen = 0, buckets = 1;
     bool missing = true;  // whether missing values are taken
     bool has_separator = false;
-    std::string separator;
-    Limits limits;  // of a number
+    std::string separator{};
+    Limits limits{};  // of a number
 };
 
 struct FieldInfo {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 import splinefm as sf
-from live import ADMIN, JSON, TOKEN, Answer, LiveServer, make_service, spoil, visits_model, visits_rows
+from live import ADMIN, JSON, TOKEN, Answer, LiveServer, make_service, run_coroutine, spoil, visits_model, visits_rows
 from splinefm.serve import App, Arm, ChangeRefused, FaultyRows, Limits, NotServed, ScoringService, ServiceSettings
 from splinefm.serve import feedback as feedback_module
 from splinefm.serve.feedback import read_log
@@ -62,7 +62,7 @@ async def ask_asgi(app, method, path, content=None, *, client=("127.0.0.1", 9), 
 
 
 def ask(app, *arguments, **options):
-    return asyncio.run(ask_asgi(app, *arguments, **options))
+    return run_coroutine(ask_asgi(app, *arguments, **options))
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class TestAsgi:
             incoming.put_nowait({"type": "lifespan.shutdown"})
             await task
 
-        asyncio.run(live())
+        run_coroutine(live())
         assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         (line,) = read_log(tmp_path / "log")
         assert line["versions"] == app.service.serving.versions and line["arms"] == ["default"]
@@ -114,9 +114,9 @@ class TestAsgi:
             body = {"rows": visits_rows(50)}
             return await asyncio.gather(*[ask_asgi(app, "POST", "/v1/score", body) for _ in range(200)])
 
-        assert {found.status for found in asyncio.run(burst())} <= {200, 503}
+        assert {found.status for found in run_coroutine(burst())} <= {200, 503}
         app.limits = app._queue._limits = Limits(wait=60.0)
-        assert {found.status for found in asyncio.run(burst())} <= {200, 503}
+        assert {found.status for found in run_coroutine(burst())} <= {200, 503}
         app.close()
 
 

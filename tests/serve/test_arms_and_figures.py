@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from typer.main import get_command
 
 import splinefm as sf
+from live import run_coroutine
 from splinefm.cli.main import app
 from splinefm.serve import Arm, Limits, ServiceSettings
 from splinefm.serve.ab import (
@@ -373,7 +374,7 @@ class TestAdmission:
             await asyncio.wait_for(done.wait(), 30)
             queue.close()
 
-        asyncio.run(work())
+        run_coroutine(work())
         return refused, [response.status for response in found], found
 
     def test_what_does_not_fit_is_told_to_come_back(self):
@@ -406,7 +407,7 @@ class TestAdmission:
             request.deadline = time.perf_counter() + 60.0
             return request
 
-        assert asyncio.run(work()) >= 40, "about four of them make up 0.02 s"
+        assert run_coroutine(work()) >= 40, "about four of them make up 0.02 s"
 
     def test_late_requests_are_not_worked_on(self):
         worked = []

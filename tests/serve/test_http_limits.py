@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from live import make_service
+from live import make_service, run_coroutine
 from splinefm.serve import App, Limits
 from splinefm.serve.server import StrictProtocol
 from support import examples
@@ -176,7 +176,7 @@ def speak(*pieces, turns=4):
         return connection
 
     answer_at_once.seen, transport = [], Transport()
-    return asyncio.run(work()), transport, answer_at_once.seen
+    return run_coroutine(work()), transport, answer_at_once.seen
 
 
 def statuses(transport):
@@ -276,7 +276,7 @@ class TestTime:
             await clients[1].leave()
             return held, refused, [client.status for client in clients], clients[2].headers
 
-        held, refused, statuses, headers = asyncio.run(work())
+        held, refused, statuses, headers = run_coroutine(work())
         assert held == 800 and refused == [None, None, 503] and headers[b"retry-after"] == b"1"
         assert statuses == [400, None, 503] and app._held == 0
 
@@ -295,7 +295,7 @@ class TestTime:
                 tracemalloc.stop()
                 await client.leave()
 
-        assert asyncio.run(work()) < 300_000
+        assert run_coroutine(work()) < 300_000
 
     def test_a_body_that_does_not_arrive_is_given_up(self, app):
         app.limits = Limits(read=0.1)
@@ -306,7 +306,7 @@ class TestTime:
             await asyncio.wait_for(client.task, 30)
             return client.status
 
-        assert asyncio.run(work()) == 408 and app.service.metrics.value("splinefm_slow_clients_total") == 1
+        assert run_coroutine(work()) == 408 and app.service.metrics.value("splinefm_slow_clients_total") == 1
 
     def test_a_client_that_goes_away_leaves_nothing_behind(self, server):
         for part in (request()[:30], request(), b""):
