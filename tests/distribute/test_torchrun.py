@@ -77,7 +77,7 @@ def wait_for_checkpoint(job, folder):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of a job in /proc")
 def test_sigterm_leaves_a_checkpoint_to_continue_from(data, tmp_path):
-    options = [*fit_options(data, tmp_path / "m.sfm"), "--processes", 2, "--batch-size", 16, "--json"]
+    options = [*fit_options(data, tmp_path / "m.sfm"), "--processes", 2, "--batch-size", 64, "--json"]
     job = start(*options, "--checkpoint-minutes", 0.001)
     folder = tmp_path / "m.sfm.checkpoints"
     wait_for_checkpoint(job, folder)
