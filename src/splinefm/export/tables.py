@@ -27,7 +27,7 @@ from splinefm._wording import as_bins
 from splinefm.encode.bases import step_cuts
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import MULTIPLIERS, PRIME, Cross
-from splinefm.encode.fields.numerical import Comparison, Numerical
+from splinefm.encode.fields.numerical import Numerical, SpecialRule
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import quoted
 from splinefm.train.fitted import Fitted
@@ -233,7 +233,7 @@ def _describe_part(item: Cross, position: int) -> dict[str, Any]:
     return {"name": part.name, "column": part.column, "columns": part_columns(item, position), **_describe(part)}
 
 
-def _rule(rule: Comparison) -> dict[str, Any]:
+def _rule(rule: SpecialRule) -> dict[str, Any]:
     """A special value as a comparison; infinite numbers are text, because JSON has none."""
     sign, number = rule
     return {"compare": sign, "value": number if np.isfinite(number) else str(number)}

@@ -69,12 +69,12 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Comparison(NamedTuple):
+class SpecialRule(NamedTuple):
     """A rule that a raw value x may match: `x sign number`.
 
     Examples
     --------
-    >>> Comparison(">=", 999.0).matches(np.array([5.0, 999.0]))
+    >>> SpecialRule(">=", 999.0).matches(np.array([5.0, 999.0]))
     array([False,  True])
     """
 
@@ -86,30 +86,30 @@ class Comparison(NamedTuple):
         return np.asarray(_OPERATORS[self.sign](x, self.number))
 
 
-def parse_special(rule: float | str) -> Comparison:
+def parse_special(rule: float | str) -> SpecialRule:
     """The comparison that a special value stands for.
 
     Examples
     --------
     >>> parse_special(0.0), parse_special("negative"), parse_special(">= 999")
-    (Comparison(sign='==', number=0.0), Comparison(sign='<', number=0.0), Comparison(sign='>=', number=999.0))
+    (SpecialRule(sign='==', number=0.0), SpecialRule(sign='<', number=0.0), SpecialRule(sign='>=', number=999.0))
     """
     if not isinstance(rule, str):
-        return Comparison("==", rule)
+        return SpecialRule("==", rule)
     if rule == "negative":
-        return Comparison("<", 0.0)
+        return SpecialRule("<", 0.0)
     for sign in sorted(SIGNS, key=len, reverse=True):
         if rule.startswith(sign):
-            return Comparison(sign, float(rule.removeprefix(sign)))
+            return SpecialRule(sign, float(rule.removeprefix(sign)))
     raise ValueError(rule)
 
 
-def first_matches(rules: Sequence[Comparison]) -> list[float]:
+def first_matches(rules: Sequence[SpecialRule]) -> list[float]:
     """For each comparison a value that it matches and none before it does; its limit if there is no such value.
 
     Examples
     --------
-    >>> first_matches([Comparison("==", 5.0), Comparison(">=", 5.0), Comparison("<", 0.0)])
+    >>> first_matches([SpecialRule("==", 5.0), SpecialRule(">=", 5.0), SpecialRule("<", 0.0)])
     [5.0, 5.000000000000001, -5e-324]
     """
     limits = [rule.number for rule in rules]
@@ -414,7 +414,7 @@ class Numerical(OneColumn):
         }
 
     @property
-    def rules(self) -> tuple[Comparison, ...]:
+    def rules(self) -> tuple[SpecialRule, ...]:
         """The special values as comparisons; the first that a value matches is its token."""
         return tuple(map(parse_special, self.special))
 
@@ -814,7 +814,7 @@ class NumericalDescription:
 
     Parameters
     ----------
-    rules : tuple of Comparison
+    rules : tuple of SpecialRule
         Rule i belongs to feature i of the field.
     missing : int or None
         The feature of missing values; None where they are errors.
@@ -826,7 +826,7 @@ class NumericalDescription:
         The transform, see `transform_pieces`. Without it the windows take raw values: they are steps.
     """
 
-    rules: tuple[Comparison, ...]
+    rules: tuple[SpecialRule, ...]
     missing: int | None
     n_tokens: int
     windows: tuple[PolynomialWindow, ...]
@@ -843,7 +843,7 @@ def describe_numerical(item: Numerical) -> NumericalDescription | None:
     >>> from splinefm import Bins, MinMax
     >>> found = describe_numerical(Numerical("x", MinMax(low=0.0, high=10.0), Bins(2), special=["negative"]))
     >>> found.rules, found.missing, found.windows[0].edges
-    ((Comparison(sign='<', number=0.0),), 1, array([-inf,   5.,  inf]))
+    ((SpecialRule(sign='<', number=0.0),), 1, array([-inf,   5.,  inf]))
     """
     if type(item.transform) not in TRANSFORMS:
         return None
