@@ -128,7 +128,7 @@ class Values:
         return np.argsort(-change, kind="stable")[:n]
 
 
-class Curve:
+class CurvePair:
     """A numerical field: pieces of its curve with their control points, and tokens."""
 
     def __init__(self, item: Any, old: FieldPath, new: FieldPath) -> None:
@@ -148,18 +148,18 @@ class Curve:
             for part, rows in zip((old, new), self._tokens, strict=True)
         )
 
-    def _with(self, old: FloatArray, new: FloatArray, borders: FloatArray, tokens: IndexArray) -> Curve:
-        made = Curve.__new__(Curve)
+    def _with(self, old: FloatArray, new: FloatArray, borders: FloatArray, tokens: IndexArray) -> CurvePair:
+        made = CurvePair.__new__(CurvePair)
         made.item, made._whole, made._borders, made._tokens = self.item, self._whole, self._borders, self._tokens
         made._set(old, new, borders, tokens)
         return made
 
-    def kept(self, atoms: BoolArray) -> Curve:
+    def kept(self, atoms: BoolArray) -> CurvePair:
         pieces, tokens = atoms[: len(self._at)], atoms[len(self._at) :]
         old, new = (part[pieces] for part in self._controls)
         return self._with(old, new, self._at[pieces], self._kept_tokens[tokens])
 
-    def divided(self, atoms: BoolArray) -> Curve | None:
+    def divided(self, atoms: BoolArray) -> CurvePair | None:
         pieces = atoms[: len(self._at)] & (np.diff(self._at, axis=1)[:, 0] > 1e-9) & (self._controls[0].shape[1] > 1)
         if not pieces.any():
             return None
@@ -266,7 +266,7 @@ def _check_same(before: Any, after: Any, settings: Sequence[str]) -> None:
             )
 
 
-def _curve(old: Parameterized, new: Parameterized, f: int) -> Curve | Values:
+def _curve(old: Parameterized, new: Parameterized, f: int) -> CurvePair | Values:
     item: Any = new.encoder.fields[f]
     if is_steps(item):
         return Values(field_features(old, f), field_features(new, f), item.feature_value)
@@ -276,7 +276,7 @@ def _curve(old: Parameterized, new: Parameterized, f: int) -> Curve | Values:
             f"field {item.name!r} has a {type(item.basis).__name__}; "
             "bounds are proven for splines, polynomials and bins"
         )
-    return Curve(item, *paths)
+    return CurvePair(item, *paths)
 
 
 def _categories(old: Parameterized, new: Parameterized, f: int) -> Values:

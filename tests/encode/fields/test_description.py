@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.numerical import SIGNS, Comparison, describe_numerical, parse_special
+from splinefm.encode.fields.numerical import SIGNS, SpecialRule, describe_numerical, parse_special
 from splinefm.encode.tables.arrow import to_arrow
 from support import examples
 
@@ -104,7 +104,7 @@ def test_bins_have_edges_and_other_bases_do_not():
 @given(st.sampled_from(SIGNS), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
 def test_a_rule_is_read_as_it_is_written(sign, number, x):
     rule = parse_special(f"{sign} {number!r}")
-    assert rule == Comparison(sign, number)
+    assert rule == SpecialRule(sign, number)
     assert bool(rule.matches(np.array([x]))[0]) == eval(f"{x!r} {sign} {number!r}")
     assert not rule.matches(np.array([np.nan]))[0]
 
