@@ -10,7 +10,7 @@ import numpy as np
 from splinefm._arrays import FloatArray
 from splinefm._checks import check_one_score
 from splinefm._wording import number
-from splinefm.bounds.changes import Changes, Curve, NotComparable, Values
+from splinefm.bounds.changes import Changes, CurvePair, NotComparable, Values
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.tables.open import open_table
 from splinefm.model.family.formula import formula_scores
@@ -282,7 +282,7 @@ class _RowSearch:
 
 def _raw_values(domain: Any) -> list[Any]:
     """Some raw values of a field: positions on a curve, or the categories that change the most by themselves."""
-    if isinstance(domain, Curve):
+    if isinstance(domain, CurvePair):
         states: list[Any] = np.linspace(0.0, 1.0, _POSITIONS).tolist()
         return [domain.raw(state) for state in states + [-1 - token for token in range(domain.n_tokens)]]
     assert isinstance(domain, Values)
