@@ -107,8 +107,9 @@ class Interactions:
         sets = [set(names) for names in self.allowed]
         sets.append({name for names in columns for name in names} - set(self.named))
         inside = np.array([[names.issuperset(own) for names in sets] for own in columns], np.float32)
-        one = np.array([[next(iter(own)) if len(set(own)) == 1 else None for own in columns]], object)
-        return np.asarray((inside @ inside.T > 0.0) | ((one == one.T) & (one != None)), bool)  # noqa: E711  # of every element
+        place = {name: i for i, name in enumerate(dict.fromkeys(name for names in columns for name in names))}
+        one = np.array([place[next(iter(own))] if len(set(own)) == 1 else -1 for own in columns])
+        return np.asarray((inside @ inside.T > 0.0) | ((one[:, None] == one) & (one >= 0)), bool)
 
     def __str__(self) -> str:
         if isinstance(self.allowed, str):
